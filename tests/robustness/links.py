@@ -107,8 +107,8 @@ def planted(scene: Path, place: Path, name: str, number: int) -> str | None:
     # Each link leads to a folder of its own, which has the number of the link.
     followed = sorted({is_planted[int(path.partition("/")[0])] for path in changed})
     kept = [path for path in is_planted if is_done and (place / path).is_symlink()]
-    # Of a name that is used no more, the link stays where it is.
-    kept = [path for path in kept if (written.after / path).exists()]
+    # Of a name that is used no more, the link stays; one to the same may have been read.
+    kept = [path for path in kept if (written.after / path).exists() and planting.kind != "same"]
     fault = ended.fault()
     if followed:
         fault = f"followed: what the links at {followed[:9]} lead to has changed"
@@ -288,9 +288,10 @@ def _paths(place: Path) -> set[str]:
 
 
 def contents(folder: Path) -> dict[str, str]:
-    """Return mode and digest of everything in a folder."""
+    """Return mode, time and digest of everything in a folder: the same bytes may be written."""
     found = {}
     for path in sorted(folder.rglob("*")):
         digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
-        found[str(path.relative_to(folder))] = f"{path.lstat().st_mode:o} {digest}"
+        about = path.lstat()
+        found[str(path.relative_to(folder))] = f"{about.st_mode:o} {about.st_mtime_ns} {digest}"
     return found
