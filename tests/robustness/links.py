@@ -13,7 +13,6 @@ import json
 import os
 import re
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import cache, partial
@@ -111,7 +110,8 @@ def planted(scene: Path, place: Path, name: str, number: int) -> str | None:
     kept = [path for path in kept if (written.after / path).exists() and planting.kind != "same"]
     fault = ended.fault()
     if followed:
-        fault = f"followed: what the links at {followed[:9]} lead to has changed"
+        what = [(path, before.get(path), now.get(path)) for path in sorted(changed)]
+        fault = f"followed at {followed[:9]}: outside, {what[:3]} has changed"
     elif kept:
         fault = f"succeeded, and a link is in the place of its output {kept[:5]}"
     elif (place / "pwned").exists():
@@ -164,6 +164,7 @@ def names_written(scene: Path, place: Path, name: str) -> Written:
     given = set(COMMANDS[name].split())
     made = {word for option in ("--out ", "--to ") for word in _after(option, COMMANDS[name])}
     parents = {str(parent) for path in steady for parent in Path(path).parents}
+    parents = {path for path in parents if _is_within(place, path)}
     # A folder that the user names may be a link; what a command makes there must not be.
     names = ((steady | parents) - given - {".", "out"}) | made
     names |= {f"{path}{end}" for path in names for end in _sides(path)}
@@ -239,6 +240,9 @@ def _guesses(path: str, numbers: tuple[int, int]) -> list[str]:
 
 def _prepare(scene: Path, place: Path) -> None:
     copy(scene, place)
+    # That of the worker, beside it: links have been planted there, too.
+    shutil.rmtree(place.with_name("TMPDIR"), ignore_errors=True)
+    place.with_name("TMPDIR").mkdir()
     # A target with labels, for a benchmark, and an image that cannot be read.
     lines = (place / "tables/target.csv").read_text().split("\n")
     truth = (place / "tables/truth.csv").read_text().split("\n")
@@ -275,12 +279,15 @@ def _listed(name: str, place: Path) -> tuple[set[str], tuple[int, int]]:
     ended, is_done = _carried_out(COMMANDS[name], place, list_names)
     if not is_done:
         raise RuntimeError(f"{ended}")
-    found, roots = set(), (place, Path(tempfile.gettempdir()))
-    for line in listing.read_bytes().split(b"\n"):
-        path = Path(os.path.normpath(os.fsdecode(line)))
-        if any(root in path.parents for root in roots):
-            found.add(os.path.relpath(path, place))
-    return found, (began, int(pid.read_text()))
+    lines = listing.read_bytes().split(b"\n")
+    found = {os.path.relpath(os.fsdecode(line), place) for line in lines if line}
+    return {path for path in found if _is_within(place, path)}, (began, int(pid.read_text()))
+
+
+def _is_within(place: Path, path: str) -> bool:
+    """Return whether a name is below the folder of the command, or that for temporary files."""
+    whole = Path(os.path.normpath(place / path))
+    return any(root in whole.parents for root in (place, place.with_name("TMPDIR")))
 
 
 def _paths(place: Path) -> set[str]:

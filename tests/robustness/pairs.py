@@ -99,7 +99,7 @@ def at_once(scene: Path, place: Path, name: str, number: int) -> str:
     rng = random.Random(f"{name}:{number}")
     _prepare(scene, place)
     wait = rng.uniform(0, seconds) if number % 2 else 0.0
-    ends = _both(PAIRS[name], place, wait)
+    ends = _carried_out(PAIRS[name], (0, 1), place, wait)
     faults = [ended.fault() for ended, _ in ends]
     found, succeeded = state(place), (ends[0][1], ends[1][1])
     damaged = [ended.errors for ended, _ in ends if "damaged" in ended.errors]
@@ -178,7 +178,7 @@ def one_after_the_other(scene: Path, place: Path, name: str) -> tuple[list[Order
         succeeded = [False, False]
         for which in places:
             began = time.monotonic()
-            (ended, is_done), *_ = _both((pair[which],), place, 0)
+            ((ended, is_done),) = _carried_out(pair, (which,), place, 0)
             seconds = seconds or time.monotonic() - began
             if fault := ended.fault():
                 raise RuntimeError(f"{ended.command}, alone: {fault}")
@@ -206,27 +206,31 @@ def state(place: Path) -> State:
     return found
 
 
-def _both(commands: tuple[str, ...], place: Path, wait: float) -> list[tuple[Ended, bool]]:
-    """Run commands beside each other; of a review, success is a decision that was saved."""
-    running, saved = list[Running](), [False] * len(commands)
-    started, until, is_told = time.monotonic(), time.monotonic() + 120, [False] * len(commands)
-    while time.monotonic() < until:
-        if len(running) < len(commands) and time.monotonic() >= started + wait * len(running):
-            number = len(running)
-            running.append(Running(commands[number], place, name=f"-{number}"))
-        for number, process in enumerate(running):
-            if process.is_served and not is_told[number] and process.is_alive:
-                is_told[number] = True
-                saved[number] = decide(process.out, 3 + number, "newt")
+def _carried_out(
+    pair: tuple[str, str], which: tuple[int, ...], place: Path, wait: float
+) -> list[tuple[Ended, bool]]:
+    """Run one or both beside each other; of a review, success is a decision that was saved."""
+    running, saved, decided = dict[int, Running](), set[int](), set[int]()
+    started = time.monotonic()
+    while time.monotonic() < started + 120:
+        if len(running) < len(which) and time.monotonic() >= started + wait * len(running):
+            number = which[len(running)]
+            running[number] = Running(pair[number], place, name=f"-{number}")
+        for number, process in running.items():
+            if process.is_served and number not in decided and process.is_alive:
+                decided.add(number)
+                if decide(process.out, 3 + number, "newt"):
+                    saved.add(number)
                 process.interrupt()
-        if len(running) == len(commands) and not any(process.is_alive for process in running):
+        if len(running) == len(which) and not any(p.is_alive for p in running.values()):
             break
         time.sleep(0.005)
-    ends = [process.ended(1) for process in running]
-    return [
-        (ended, ended.code == 0 and (saved[number] or not ended.command.startswith("review")))
-        for number, ended in enumerate(ends)
-    ]
+    ends = []
+    for number, process in running.items():
+        ended = process.ended(1)
+        is_saved = number in saved or not ended.command.startswith("review")
+        ends.append((ended, ended.code == 0 and is_saved))
+    return ends
 
 
 def _prepare(scene: Path, place: Path) -> None:
