@@ -1,105 +1,25 @@
-"""Commands in forks of this process, and small files of every kind that they read."""
+"""Small files of every kind that commands read, and what makes them."""
 
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
-import re
-import resource
 import shutil
-import signal
-import sys
 import tarfile
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from commands import FORK, run
 from PIL import Image
 
-from opensetda.cli.main import main
-
-FORK = multiprocessing.get_context("fork")
-_LONGEST_LINE, _MOST_BYTES = 1500, 4 * 2**30
-_WARNING = re.compile(r"^\S+:\d+: \w*Warning: .*", re.MULTILINE)
-_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 SHOP, STREET = "images/mnist", "images/scikit-learn"
-FIT = "fit tables/source.csv tables/target.csv --id-column id --no-report --quiet --out"
-FIT_IMAGES = f"fit {SHOP} {STREET} --image-size 32 --cache cache --no-report --quiet --out"
+FIT_REPORT = "fit tables/source.csv tables/target.csv --id-column id --quiet --out"
+FIT = FIT_REPORT.replace("--quiet", "--no-report --quiet")
+FIT_IMAGES_REPORT = f"fit {SHOP} {STREET} --image-size 32 --cache cache --quiet --out"
+FIT_IMAGES = FIT_IMAGES_REPORT.replace("--quiet", "--no-report --quiet")
 GRID = "benchmark demo --method source-only --seeds 1 --jobs 1 --out"
 # Several checkpoints in a second or two.
 PGL = "--method pgl --set steps=4 --set epochs=2 --set edge_width=8 --set node_width=8"
-
-
-class Ended(NamedTuple):
-    """How a command ended; its code is None if it was killed, -N if it died of a signal."""
-
-    command: str
-    code: int | None
-    out: str
-    errors: str
-
-    def fault(self, names: tuple[str, ...] = ()) -> str:
-        """Return what is wrong with this end, or ""; an error has one of `names` in it."""
-        lines = [line for line in self.errors.split("\n") if line.startswith("error: ")]
-        text = (lines or [self.errors[-300:]])[-1]
-        is_foreign = any(words in text for words in ("(run again with --debug", "out of memory"))
-        faults = {
-            "hangs": self.code is None,
-            "foreign error": is_foreign or self.code not in (0, 1, 2),
-            "foreign warning": _WARNING.search(self.errors),
-            "control characters": _CONTROLS.search(self.out + "".join(lines)),
-            "no error line, or a long one": self.code and (not lines or len(text) > _LONGEST_LINE),
-            "no file is named": self.code and names and not any(name in text for name in names),
-        }
-        found = next((fault for fault, is_so in faults.items() if is_so), "")
-        return found and f"{found}: exit code {self.code}, {self.errors[-1000:]!r}"
-
-
-def run(
-    command: str,
-    folder: Path,
-    seconds: float = 30,
-    is_time: Callable[[str], bool] | None = None,
-    before: Callable[[], object] = lambda: None,
-) -> Ended:
-    """Run a command in `folder`, after `before`; kill it once `is_time`, or the time is over.
-
-    `is_time` is asked with stdout. Without it, a review that has told its address is interrupted.
-    """
-    files = [folder.with_suffix(f".{name}") for name in ("output", "errors")]
-    for file in files:
-        file.write_bytes(b"")
-
-    def be_the_command() -> None:
-        os.chdir(folder)
-        for number, file in enumerate(files, 1):
-            os.dup2(os.open(file, os.O_WRONLY | os.O_APPEND), number)
-        how = {"errors": "backslashreplace", "closefd": False}
-        sys.stdout, sys.stderr = (open(n, "w", 1, **how) for n in (1, 2))  # noqa: SIM115, PTH123
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (taken + _MOST_BYTES, taken + _MOST_BYTES))
-        before()
-        sys.exit(main([*command.split(), "--debug"]))
-
-    child = FORK.Process(target=be_the_command)
-    child.start()
-    until, serves, is_killed = time.monotonic() + seconds, command.startswith("review"), False
-    while child.is_alive():
-        out = files[0].read_text("utf-8", "replace")
-        if (is_time and is_time(out)) or time.monotonic() > until:
-            is_killed = True
-            child.kill()
-        elif serves and not is_time and "token=" in out:
-            os.kill(child.pid, signal.SIGINT)
-            serves = False
-        time.sleep(0.001)
-    code = None if is_killed else child.exitcode
-    return Ended(command, code, *(file.read_text("utf-8", "replace") for file in files))
 
 
 def make_scene(folder: Path, small: bool = False) -> None:
@@ -176,3 +96,10 @@ def _make_lists(folder: Path) -> None:
     for form in ("png", "jpg", "gif", "tiff", "webp", "bmp"):
         more = {"save_all": True, "append_images": frames[1:]} if form in ("gif", "tiff") else {}
         frames[0].save(formats / f"whole.{form}", **more)
+
+
+def copy(scene: Path, place: Path) -> None:
+    """Make `place` a fresh copy of the scene, with an empty folder for outputs."""
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(scene, place, symlinks=True)
+    (place / "out").mkdir()
