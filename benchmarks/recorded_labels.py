@@ -46,13 +46,13 @@ BATCHES = 100
 """From which a network learns."""
 SHARES = ("told", "auto")
 PGL = {"steps": 2, "epochs": 1, "edge_width": 64, "node_width": 64}
+STORED = {"finetune.stored": 4}
 TRAINED = {
-    "class-means": {},
-    "osbp": {},
-    "pgl": {"steps": 2, "edge_width": 32, "node_width": 32},
+    "class-means": STORED | {"finetune.rounds": 2, "finetune.iterations": 2},
+    "osbp": STORED | {"iterations": 2},
+    "pgl": STORED | {"steps": 2, "edge_width": 32, "node_width": 32},
 }
 """Methods with which a backbone is trained on the images, and settings of their own."""
-TRAINING = {"finetune.rounds": 2, "finetune.iterations": 2, "finetune.stored": 4}
 EVERY = 20
 """The images are every n-th of the bundled digits."""
 UNKNOWN = "unknown"
@@ -164,7 +164,7 @@ def image_variants() -> Iterator[tuple[str, str, Changes, bool]]:
         for share in SHARES:
             yield method, share, small_settings(method), False
     for method, changes in TRAINED.items():
-        yield method, "told", changes | TRAINING, True
+        yield method, "told", changes, True
 
 
 def read_tasks(data: Path) -> dict[str, OpenSetTask]:
@@ -179,26 +179,30 @@ def read_tasks(data: Path) -> dict[str, OpenSetTask]:
     return tasks
 
 
-def record(data: Path) -> dict[str, Record]:
-    """Fit everything, and return what is kept by the name of the fit."""
-    found: dict[str, Record] = {}
+def record(data: Path, found: dict[str, Record]) -> Iterator[None]:
+    """Fit everything that is not `found` yet, and add what is kept by the name of the fit."""
     for name, task in read_tasks(data).items():
         for method, share, scaling in variants(name):
             own = f"{name}: {method}, {share}" + (f", {scaling}" if scaling else "")
+            if own in found:
+                continue
             started = time.perf_counter()
             with threadpool_limits(1):
                 found[own] = labels_of_rows(task, method, share, scaling)
             _tell(own, found[own], started)
+            yield
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
         folders = write_image_folders(work, EVERY)
         for method, share, changes, trained in image_variants():
             own = f"{IMAGES}: {method}, {share}" + (", trained" if trained else "")
+            if own in found:
+                continue
             started = time.perf_counter()
             with threadpool_limits(1):
                 found[own] = labels_of_images(folders, work, method, share, changes, trained)
             _tell(own, found[own], started)
-    return found
+            yield
 
 
 def _tell(name: str, one: Record, started: float) -> None:
@@ -238,6 +242,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add = parser.add_argument
     add("--out", type=Path, required=True, help="the record, a new JSON file")
     add("--compare", type=Path, help="an older record")
+    add("--resume", action="store_true", help="keep what --out has, of the same code")
     add("--data", type=Path, default=DATA)
     options = parser.parse_args(arguments)
     before = None
@@ -245,8 +250,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         before = json.loads(options.compare.read_text(encoding="utf-8"))
     # Sums in another order are other numbers.
     torch.set_num_threads(1)
-    now = {"circumstances": circumstances(), "labels": record(options.data)}
-    options.out.write_text(json.dumps(now, indent=1) + "\n", encoding="utf-8")
+    now: dict[str, Any] = {"circumstances": circumstances(), "labels": {}}
+    if options.resume:
+        now = json.loads(options.out.read_text(encoding="utf-8"))
+    for _ in record(options.data, now["labels"]):
+        options.out.write_text(json.dumps(now, indent=1) + "\n", encoding="utf-8")
     if before is None:
         return 0
     if before["circumstances"] != now["circumstances"]:

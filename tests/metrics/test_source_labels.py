@@ -59,8 +59,3 @@ def test_a_search_with_routing_passes_the_domain_by_itself(task):
         search.fit(task.X, labelled, sample_domain=task.domain)
     assert [*search.best_params_.values()] == [1 / 3]
     assert len(search.best_estimator_[-1].transduction_) == len(task.target)
-
-
-def test_numbers_that_are_no_classes_are_refused():
-    X = np.random.default_rng(0).normal(size=(16, 3))
-    assert "complex numbers are no classes" in refused(ClassMeans(), X, np.arange(16) % 2 + 1j)
