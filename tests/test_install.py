@@ -6,6 +6,8 @@ import re
 import tomllib
 from pathlib import Path
 
+import yaml
+
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
@@ -44,3 +46,25 @@ def test_the_lines_to_install_are_the_same_everywhere():
     docker = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
     for text in (docker, (ROOT / "docs" / "install.md").read_text()):
         assert line in " ".join(text.split())
+
+
+def test_the_documentation_is_built_with_what_its_extra_lists():
+    workflow = (ROOT / ".github" / "workflows" / "docs.yml").read_text()
+    (line,) = (line for line in workflow.splitlines() if "pip install" in line)
+    assert {plain(entry) for entry in EXTRAS["docs"]} <= {
+        plain(word.strip("'")) for word in line.split() if word[0] != "-"
+    }
+
+
+def test_nothing_is_published_without_the_tests():
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]
+    assert jobs["tests"]["uses"] == "./.github/workflows/tests.yml"
+    assert "tests" in jobs["build"]["needs"]
+    assert "build" in jobs["publish"]["needs"]
+
+
+def test_every_folder_of_tests_that_a_workflow_names_is_there():
+    for path in (ROOT / ".github" / "workflows").glob("*.yml"):
+        assert yaml.safe_load(path.read_text())["jobs"]
+        for folder in re.findall(r"\btests/\w+", path.read_text()):
+            assert (ROOT / folder).is_dir(), f"{path.name}: no {folder}"

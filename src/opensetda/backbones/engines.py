@@ -141,8 +141,9 @@ def export(module: nn.Module, example: Tensor, name: str, outputs: Sequence[str]
         with warnings.catch_warnings(), torch.no_grad():
             # The exporter that needs no further package is deprecated.
             warnings.simplefilter("ignore")
-            # Otherwise it prints the graph if it fails.
-            torch._C._jit_set_onnx_log_enabled(False)
+            # Otherwise it prints the graph if it fails. Private: it may be gone one day.
+            if hasattr(torch._C, "_jit_set_onnx_log_enabled"):
+                torch._C._jit_set_onnx_log_enabled(False)
             torch.onnx.export(
                 module.eval(),
                 (example,),

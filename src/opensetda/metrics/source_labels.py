@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.utils import assert_all_finite, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_y, column_or_1d
 
 from opensetda.errors import InputError
 from opensetda.rows import IntArray
@@ -63,7 +63,8 @@ def is_missing(label: Any) -> bool:
 
 def encode_classes(labels: LabelArray, unknown_label: Any) -> tuple[LabelArray, IntArray]:
     """Return the classes, sorted, and the index of each label; check the unknown label, too."""
-    labels = _check_y(labels)
+    labels = column_or_1d(labels, warn=True)
+    assert_all_finite(labels, input_name="y")
     with warnings.catch_warnings():
         # Classes of one or two rows are classes.
         warnings.filterwarnings("ignore", "The number of unique classes is greater than 50%")
