@@ -6,12 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from opensetda.system import sizes
 from opensetda.data.tables.formats import frame_table
 from opensetda.data.tables.loading import read_domains
 from opensetda.errors import InputError
 from opensetda.runs.fitting import fit_domains
 from opensetda.runs.methods import build_method
+from opensetda.system import sizes
 from opensetda.system.sizes import FitSize
 
 

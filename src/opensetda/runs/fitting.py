@@ -36,9 +36,9 @@ from opensetda.runs.opinions import dispute, second_opinions
 from opensetda.runs.options import SAMPLE, SMALLEST_SAMPLE
 from opensetda.runs.predictions import IMAGE_ID, PredictionTable, PredictionWriter, row_numbers
 from opensetda.runs.view import RunView
-from opensetda.system.sizes import FitSize
 from opensetda.system.files import plain, write_json
 from opensetda.system.memory import peak_megabytes
+from opensetda.system.sizes import FitSize
 
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "pyarrow", "timm", "pillow")
 # Largest size of the table of probabilities of a sample: with many classes it is smaller.

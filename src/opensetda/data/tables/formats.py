@@ -31,9 +31,9 @@ from opensetda.data.names import broken, check_path, no_such, reading, shown
 from opensetda.data.tables import mapped
 from opensetda.data.tables.mapped import Arrays, Matrix, TextColumn
 from opensetda.errors import InputError
-from opensetda.system.sizes import check_columns
 from opensetda.system.files import open_regular
 from opensetda.system.memory import check_free
+from opensetda.system.sizes import check_columns
 
 SUFFIXES = (".npz", ".npy", ".csv", ".tsv", ".xlsx", ".feather", ".jsonl", ".parquet")
 _ANY_SUFFIX = f"{', '.join(SUFFIXES)}, or be a folder of .parquet files only"

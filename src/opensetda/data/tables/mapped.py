@@ -20,9 +20,9 @@ import numpy.typing as npt
 from opensetda.data.names import broken, id_problem, reading
 from opensetda.errors import InputError, one_line
 from opensetda.rows import release_pages
-from opensetda.system.sizes import check_columns
 from opensetda.system.files import open_regular
 from opensetda.system.memory import check_free
+from opensetda.system.sizes import check_columns
 
 Matrix = npt.NDArray[Any]
 Labels = npt.NDArray[np.str_]
