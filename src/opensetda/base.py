@@ -306,8 +306,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     def open_set_scores(self, X: Any) -> Scores:
         """Check later samples and score them."""
         rows = np.array(self._check_rows(X))
-        # A row gets the same bits in every batch: of many copies one is scored.
-        copies = copies_of(rows)
+        copies = copies_of(rows)  # One of them is scored: its bits are the same in every batch.
         scores = self._score_scaled(self.scaler_(torch.from_numpy(rows[copies.first])))
         return Scores(*(part[copies.place] for part in scores))
 

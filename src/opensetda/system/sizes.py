@@ -10,7 +10,9 @@ from opensetda.system.memory import check_free
 
 # Arrays of double precision at a time, rounded up from peaks of `osda fit`: of the size of a chunk
 # while it is scaled, of the numbers that quantiles come from, of the targets' probabilities.
-CHUNK_TEMPORARIES, QUANTILE_TABLES, CLASS_TABLES = 8, 5, 5
+CHUNK_TEMPORARIES, QUANTILE_TABLES, CLASS_TABLES = 16, 5, 5
+# Arrays of the size of the map onto principal components, and how many of these there are.
+PROJECTIONS, COMPONENTS = 6, 64
 MOST_COLUMNS = 2**17
 """Of a table: with more, a fit would take minutes and gigabytes, however few rows there are."""
 
@@ -42,8 +44,10 @@ class FitSize:
         # Ranks of wide rows need quantiles of every column.
         read = min(WIDE_NUMBERS, max(self.sources, self.targets) * self.columns)
         quantiles = QUANTILE_TABLES * 8.0 * read if self.columns > WIDE else 0.0
+        components = min(COMPONENTS, rows, self.columns)
+        projections = PROJECTIONS * 8.0 * components * self.columns
         probabilities = CLASS_TABLES * 8.0 * self.targets * self.classes
-        return joined + kept + chunks + quantiles + probabilities
+        return joined + kept + chunks + quantiles + projections + probabilities
 
     def check(self) -> None:
         """Raise an `InputError` if a fit needs more memory than is free."""
