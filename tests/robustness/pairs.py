@@ -73,15 +73,15 @@ _OTHERS = {
 }
 PAIRS = {**_SMALL, **_OTHERS}
 SMALL = tuple(_SMALL)
-NEEDS_IMAGES = ("features, features",)
 # Files that are written into a run later, each of them alone; they belong to its predictions.
 _LATER = ("report.html", "map.parquet", "review.jsonl", "corrections.csv", "manifest.json")
 _NOT_LISTED = ("report.html", "review.jsonl", "corrections.csv", "manifest.json")
 _TEXTS = (".html", ".json", ".jsonl", ".csv", ".md", ".py")
-# Times, seconds, names drawn at random and sizes of what holds them.
+# Times, seconds, memory, names drawn at random, and command lines.
 _VARYING = re.compile(
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?([+-]\d\d:?\d\d|Z)?"
     r'|[0-9a-f]{16,}|"\w*seconds": ?[\d.e-]+|[\d.]+ s\b|"command": ?(\[[^\]]*\]|"[^"]*")'
+    r"|<dt>[^<]*(?:MB|[Mm]emory)[^<]*</dt>\s*<dd>\s*[\d.]+"
 )
 State = dict[str, str]
 
