@@ -56,7 +56,7 @@ def centres() -> Any:
 
 def make_run(place: Path, method: str) -> Path:
     """Fit a model of five known classes, on 1,000 and 2,000 rows."""
-    from opensetda.runs import fit
+    from opensetda.usecases import fit
 
     rng, names = np.random.default_rng(2), [f"f{i}" for i in range(WIDTH)]
     y, z = rng.integers(0, 5, 1000), rng.integers(0, CLASSES, 2000)
@@ -107,7 +107,7 @@ def timed(work: Callable[[], Any]) -> float:
 def start_worker() -> None:
     """Import what the pieces need."""
     import opensetda.backbones.model
-    import opensetda.runs.in_parts  # noqa: F401
+    import opensetda.usecases.on_cluster  # noqa: F401
 
 
 def with_workers(count: int, work: Callable[[Any], Any]) -> tuple[float, float, float]:
@@ -147,14 +147,14 @@ def without_dask(kind: str, *given: Any) -> tuple[float, float]:
 
 def label(run: Path, rows: Path, out: Path, scheduler: Any = None) -> None:
     """Label rows."""
-    from opensetda.runs import predict
+    from opensetda.usecases import predict
 
     predict(run, rows, out, scheduler=scheduler, overwrite=True)
 
 
 def features(images: Path, out: Path, scheduler: Any = None) -> None:
     """Compute features, without a cache."""
-    from opensetda.runs import extract_features
+    from opensetda.usecases import extract_features
 
     extract_features(images, out, scheduler=scheduler, overwrite=True)
 

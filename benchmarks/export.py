@@ -25,10 +25,10 @@ import onnxruntime
 from opensetda.backbones.model import resize_image
 from opensetda.data.benchmarks.digits import load_digits_task
 from opensetda.data.images.decoding import decode_image
-from opensetda.runs import ImageOptions, export, fit, predict
-from opensetda.runs.exporting import to_onnx
-from opensetda.runs.methods import METHODS, build_method
 from opensetda.runs.predictions import PredictionTable
+from opensetda.runs.registry import METHODS, build_method
+from opensetda.usecases import ImageOptions, export, fit, predict
+from opensetda.usecases.export_model import to_onnx
 
 BLOCK, ROUNDS = 64, 3
 

@@ -34,8 +34,8 @@ from threadpoolctl import threadpool_limits
 from opensetda.benchmark.tasks import find_tasks
 from opensetda.data.benchmarks.digits import load_digits_task, write_image_folders
 from opensetda.data.benchmarks.protocols import OpenSetTask
-from opensetda.runs import ImageOptions, fit, predict
-from opensetda.runs.methods import METHODS, build_method, method_class
+from opensetda.runs.registry import METHODS, build_method, method_class
+from opensetda.usecases import ImageOptions, fit, predict
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 TOGETHER = ("committee",)

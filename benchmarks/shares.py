@@ -3,9 +3,9 @@
     python benchmarks/shares.py            # measure what is missing, fit, show
     python benchmarks/shares.py --show     # fit and show from the file
 
-Measures the evidence (`opensetda.openness.evidence`) on random tasks whose share is known:
+Measures the evidence (`opensetda.share.evidence`) on random tasks whose share is known:
 known and unknown classes of every suite drawn at random, with a share of unknowns between 0 and
-0.92, and generated shifts of features. Prints the constants of `openness/evidence.py`, and
+0.92, and generated shifts of features. Prints the constants of `share/evidence.py`, and
 errors on each suite with weights that were fitted without it (leave one suite out).
 """
 
@@ -28,7 +28,8 @@ from opensetda.data.benchmarks.digits import load_digits_task
 from opensetda.errors import InputError
 from opensetda.features.alignment import aligned_samples
 from opensetda.features.scaling import RANKS, Scaling
-from opensetda.openness.evidence import (
+from opensetda.rows import FloatArray, Rows, canonical_source
+from opensetda.share.evidence import (
     CONFIDENCE,
     USUAL_SHARES,
     Evidence,
@@ -36,7 +37,6 @@ from opensetda.openness.evidence import (
     many_classes,
     trust_in_hidden,
 )
-from opensetda.rows import FloatArray, Rows, canonical_source
 from suites import DATA, OFFICE31
 from suites import SUITES as TABLES
 
@@ -203,7 +203,7 @@ def generated_tasks(rng: np.random.Generator) -> Iterator[RandomTask]:
 
 
 class Fit(NamedTuple):
-    """The constants of `openness/evidence.py`."""
+    """The constants of `share/evidence.py`."""
 
     weights: npt.NDArray[np.float64]
     half_width: npt.NDArray[np.float64]

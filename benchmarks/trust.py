@@ -27,14 +27,14 @@ import numpy.typing as npt
 from sklearn.metrics import roc_auc_score
 
 from opensetda import MovingMeans
-from opensetda.base import OpenSetClassifier
 from opensetda.context import FitContext
 from opensetda.data.benchmarks.digits import load_digits_task
 from opensetda.features.scaling import RANKS
+from opensetda.methods.base import OpenSetClassifier
 from opensetda.metrics.open_set import evaluate, expected_calibration_error
-from opensetda.openness.audit import AUDIT_SIZE, Audit, CheckedTargets
-from opensetda.openness.evidence import ShareEstimate
-from opensetda.runs.opinions import second_opinions
+from opensetda.share.audit import AUDIT_SIZE, Audit, CheckedTargets
+from opensetda.share.evidence import ShareEstimate
+from opensetda.usecases.opinions import second_opinions
 from published import fill, markdown
 from shares import DIGITS
 from suites import DATA, SUITES, find_suite

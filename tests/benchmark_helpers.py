@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from opensetda.benchmark.grid import NUMBERS, _row
-from opensetda.means.estimator import ClassMeans
+from opensetda.methods.means.estimator import ClassMeans
 
 DIGITS = np.array([str(digit) for digit in range(10)])
 DOMAINS = ("mnist", "usps", "svhn")

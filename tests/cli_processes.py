@@ -16,7 +16,7 @@ from pathlib import Path
 import stepping_method
 
 _SERVED = multiprocessing.get_context("forkserver")
-_PRELOADED = ("means.estimator", "finetuning.rounds", "runs.fit_and_resume")
+_PRELOADED = ("methods.means.estimator", "training.rounds", "usecases.fit_run")
 _SERVED.set_forkserver_preload([*(f"opensetda.{name}" for name in _PRELOADED), __name__])
 
 READING, STORING, WRITING = "reading", "storing", "writing"
@@ -57,7 +57,7 @@ class Osda:
 
 def _run(folder, arguments, output, waiting, moment):
     from opensetda.cli.main import run
-    from opensetda.runs.methods import METHODS
+    from opensetda.runs.registry import METHODS
 
     METHODS[stepping_method.NAME] = stepping_method.PLACE
     # A shell that runs the tests in the background has them ignore Ctrl-C.
@@ -76,9 +76,9 @@ def _run(folder, arguments, output, waiting, moment):
     elif moment == STORING:
         _wait_at_activations(wait)
     elif moment == WRITING:
-        from opensetda.runs import fitting
+        from opensetda.usecases import fit_rows
 
-        fitting.environment = lambda *_: wait()
+        fit_rows.environment = lambda *_: wait()
     else:
         _wait_at_record(moment, wait)
     sys.argv = ["osda", *arguments]
@@ -100,9 +100,9 @@ def _wait_at_record(moment, wait):
 
 
 def _wait_at_images(wait):
-    from opensetda.runs import fit_data
+    from opensetda.usecases import read_domains
 
-    load_images = fit_data.load_images
+    load_images = read_domains.load_images
 
     def load_and_wait(request, progress, *more):
         def tell(done, total):
@@ -111,11 +111,11 @@ def _wait_at_images(wait):
 
         return load_images(request, tell, *more)
 
-    fit_data.load_images = load_and_wait
+    read_domains.load_images = load_and_wait
 
 
 def _wait_at_activations(wait):
-    from opensetda.finetuning import images as activations
+    from opensetda.training import images as activations
 
     decode, decoded = activations.decode_again, []
 

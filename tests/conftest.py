@@ -134,7 +134,7 @@ def quick_maps(monkeypatch):
 def stepper():
     """The name of a method of several random steps, with checkpoints."""
     import stepping_method
-    from opensetda.runs.methods import METHODS
+    from opensetda.runs.registry import METHODS
 
     METHODS[stepping_method.NAME] = stepping_method.PLACE
     yield stepping_method.NAME

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from opensetda.errors import InputError
-from opensetda.runs import methods
+from opensetda.runs import registry
 
-METHODS = [*methods.METHODS]
-"""All of them: a new file in `opensetda.baselines` is in every test of the contract."""
+METHODS = [*registry.METHODS]
+"""All of them: a new file in `opensetda.methods.rivals` is in every test of the contract."""
 
 
 def make_classifier(method: str, **parameters: Any) -> Any:
@@ -19,9 +19,9 @@ def make_classifier(method: str, **parameters: Any) -> Any:
 
     Those that draw at random get seed 0, networks few batches.
     """
-    from opensetda.nn.network import NetworkRival
+    from opensetda.methods.network import NetworkRival
 
-    cls, rejector = methods.method_class(method), methods.split_rejector(method)[1]
+    cls, rejector = registry.method_class(method), registry.split_rejector(method)[1]
     small: dict[str, Any] = {"rejector": rejector} if rejector else {}
     if cls.is_random:
         small["random_state"] = 0

@@ -10,7 +10,7 @@ import onnxruntime
 import torch
 from torch import nn
 
-from opensetda.base import OpenSetClassifier
+from opensetda.methods.base import OpenSetClassifier
 
 WITHOUT_TORCH = "import sys; sys.modules.update(torch=None, opensetda=None)\n"
 

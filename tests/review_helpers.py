@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 
 from cli_helpers import draw_image
-from opensetda.runs.checked import Manifest
 from opensetda.runs.folder import (
     ESTIMATES,
     FORMAT,
@@ -29,9 +28,10 @@ from opensetda.runs.folder import (
     VIEW,
     RunFolder,
 )
+from opensetda.runs.integrity import Manifest
 from opensetda.runs.pictures import write_images
 from opensetda.runs.predictions import PredictionTable
-from opensetda.runs.view import RunView
+from opensetda.runs.sample_map import RunView
 from opensetda.system.files import write_json
 
 CLASSES = ("ant", "bee", "cat", "dog", "<script>alert(1)</script>")

@@ -10,7 +10,7 @@ import torch
 
 from opensetda.context import FitContext, Record
 from opensetda.features.alignment import unit
-from opensetda.means.estimator import ClassMeans
+from opensetda.methods.means.estimator import ClassMeans
 from opensetda.progress import ProgressEvent
 
 NAME = "stepper"

@@ -19,9 +19,9 @@ import warnings
 from sklearn.exceptions import SkipTestWarning
 from sklearn.utils.estimator_checks import check_estimator
 from opensetda.cli.main import main
-from opensetda.runs.methods import METHODS, method_class
+from opensetda.runs.registry import METHODS, method_class
 
-assert METHODS["nearest-row"] == "opensetda.baselines.nearest_row"
+assert METHODS["nearest-row"] == "opensetda.methods.rivals.nearest_row"
 warnings.simplefilter("ignore", SkipTestWarning)
 check_estimator(method_class("nearest-row")())
 fit = ["fit", "source.npz", "target.npz", "--out", "run", "--no-report"]
@@ -37,7 +37,7 @@ def package(tmp_path: Path) -> Path:
     shutil.copytree(ROOT / "src" / "opensetda", copy, ignore=shutil.ignore_patterns("__pycache__"))
     written = [block for block in blocks(ROOT / "CONTRIBUTING.md") if block.language == "python"]
     assert len(written) == 1, "the page has one method"
-    (copy / "baselines" / "nearest_row.py").write_text(written[0].text)
+    (copy / "methods" / "rivals" / "nearest_row.py").write_text(written[0].text)
     return copy.parent
 
 

@@ -17,23 +17,19 @@ PACKAGE = Path(__file__).parent.parent / "src" / "opensetda"
 ORDER = """
 errors
 rows progress
+labels
 system
 cluster
 data metrics
 features
-openness
+share
 context
-state
-base
+methods
 backbones
-rejection
-regression
-means
-finetuning
-nn
+training
 pgl
-baselines
 runs
+usecases
 report
 benchmark
 review
@@ -117,8 +113,8 @@ def test_modules_are_short_have_a_room_and_a_name_of_their_own():
 
 
 def test_a_lazy_import_is_one_too(tmp_path):
-    (tmp_path / "rows.py").write_text("def f():\n    import opensetda.state\n")
-    (tmp_path / "state.py").write_text("from opensetda import __version__, rows\n")
+    (tmp_path / "rows.py").write_text("def f():\n    import opensetda.methods.saving\n")
+    (tmp_path / "methods/saving.py").write_text("from opensetda import __version__, rows\n")
     edges = graph(tmp_path)
     assert upward(edges) == ["rows -> state"]
     with pytest.raises(CycleError):

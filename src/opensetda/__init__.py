@@ -12,20 +12,20 @@ __version__ = "0.1.0"
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 if TYPE_CHECKING:
-    from opensetda.baselines.ati import ATI as ATI
-    from opensetda.baselines.dann import DANN as DANN
-    from opensetda.baselines.mmd import MMD as MMD
-    from opensetda.baselines.osbp import OSBP as OSBP
-    from opensetda.baselines.source_only import SourceOnly as SourceOnly
-    from opensetda.baselines.sta import STA as STA
     from opensetda.errors import InputError as InputError
-    from opensetda.means.estimator import ClassMeans as ClassMeans
-    from opensetda.means.estimator import MovingMeans as MovingMeans
-    from opensetda.means.estimator import SmoothedMeans as SmoothedMeans
+    from opensetda.methods.daod import DAOD as DAOD
+    from opensetda.methods.means.estimator import ClassMeans as ClassMeans
+    from opensetda.methods.means.estimator import MovingMeans as MovingMeans
+    from opensetda.methods.means.estimator import SmoothedMeans as SmoothedMeans
+    from opensetda.methods.rivals.ati import ATI as ATI
+    from opensetda.methods.rivals.dann import DANN as DANN
+    from opensetda.methods.rivals.mmd import MMD as MMD
+    from opensetda.methods.rivals.osbp import OSBP as OSBP
+    from opensetda.methods.rivals.source_only import SourceOnly as SourceOnly
+    from opensetda.methods.rivals.sta import STA as STA
     from opensetda.metrics.open_set import evaluate as evaluate
     from opensetda.pgl.estimator import PGLClassifier as PGLClassifier
     from opensetda.pgl.settings import PGLSettings as PGLSettings
-    from opensetda.regression.daod import DAOD as DAOD
     from opensetda.report import show as show
     from opensetda.runs.folder import load as load
     from opensetda.runs.folder import save as save
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 # Imported on first use, so that `import opensetda` and `osda --help` do not wait for torch.
 _RIVALS = ("ATI", "DANN", "MMD", "OSBP", "STA")
 _HOMES = {
-    **{rival: f"baselines.{rival.lower()}" for rival in _RIVALS},
-    "SourceOnly": "baselines.source_only",
-    "DAOD": "regression.daod",
+    **{rival: f"methods.rivals.{rival.lower()}" for rival in _RIVALS},
+    "SourceOnly": "methods.rivals.source_only",
+    "DAOD": "methods.daod",
     "InputError": "errors",
-    **dict.fromkeys(("ClassMeans", "MovingMeans", "SmoothedMeans"), "means.estimator"),
+    **dict.fromkeys(("ClassMeans", "MovingMeans", "SmoothedMeans"), "methods.means.estimator"),
     "evaluate": "metrics",
     "PGLClassifier": "pgl.estimator",
     "PGLSettings": "pgl.settings",

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from opensetda.openness.audit import CheckedTargets
 from opensetda.progress import ProgressListener
 from opensetda.rows import IntArray
+from opensetda.share.audit import CheckedTargets
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -39,7 +39,7 @@ class TrainableImages(Protocol):
 
     backbone: nn.Module
     averaged: int  # fixed views, itself first: the mean of their features is that of the image
-    settings: Any  # opensetda.finetuning.settings.FineTuneSettings
+    settings: Any  # opensetda.training.settings.FineTuneSettings
 
     def trainable_parameters(self) -> list[nn.Parameter]:
         """Return the parameters to train."""

@@ -12,7 +12,7 @@ from analyses_helpers import fits
 from opensetda.analyses import steps
 from opensetda.analyses.request import share_above, shown
 from opensetda.errors import InputError
-from opensetda.runs.evaluation import evaluate_targets
+from opensetda.usecases.evaluate_run import evaluate_targets
 
 
 def test_ties_count_half_and_undefined_is_a_dash():

@@ -15,7 +15,7 @@ from opensetda.benchmark.grid import FAILED, OK, Cell, grid_cells, n_finished, r
 from opensetda.benchmark.tasks import find_tasks
 from opensetda.benchmark.variants import Variant, make_variants
 from opensetda.errors import InputError
-from opensetda.runs.methods import METHODS
+from opensetda.runs.registry import METHODS
 
 MEANS = Variant("means", "class-means")
 OTHER = Variant("other", "smoothed-means")

@@ -13,7 +13,7 @@ from cli_helpers import KNOWN_COLOURS, UNKNOWN_COLOURS, make_images, names_in, w
 from opensetda.benchmark.tasks import own_task
 from opensetda.cli.main import main
 from opensetda.errors import InputError
-from opensetda.runs import ImageOptions, TableOptions
+from opensetda.usecases import ImageOptions, TableOptions
 
 QUICK = ["--method", "class-means", "--jobs", "1", "--openness", "auto"]
 NAMES = np.array(["ant", "bee", "cow", "dog", "elk", "fox", "gnu", "hen", "ibis", "jay"])

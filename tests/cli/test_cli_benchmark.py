@@ -16,7 +16,7 @@ import benchmark_helpers
 from benchmark_helpers import quick_row, read_rows, write_domains
 from cli_helpers import names_in
 from opensetda.cli.main import main
-from opensetda.runs.methods import METHODS
+from opensetda.runs.registry import METHODS
 
 QUICK = ["--task", "usps-mnist", "--jobs", "1", "--method", "smoothed-means"]
 FILES = ["results.csv", "summary.json", "table.md"]

@@ -10,7 +10,7 @@ from cli_helpers import names_in
 from opensetda import ClassMeans
 from opensetda.cli.main import main
 from opensetda.runs.folder import BACKBONE, BROKEN, FILES, IMAGES, LARGE_PREDICTIONS
-from opensetda.runs.methods import METHODS
+from opensetda.runs.registry import METHODS
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -15,7 +15,7 @@ import pytest
 from cli_helpers import QUICK_IMAGES, image_fit, names_in
 from extraction_helpers import TINY, make_images, make_recipe
 from opensetda.cli.main import main
-from opensetda.runs import evaluate
+from opensetda.usecases import evaluate
 
 # The columns in which runs with and without second opinions agree.
 SAME = ("path", "label", "known_score", "nearest_class")
@@ -64,7 +64,7 @@ def test_rows_are_those_of_the_fit_and_a_folder_is_their_truth(place, pictures, 
 def test_alone_as_in_company_and_in_parts(place, predict, monkeypatch):
     assert predict("new", "--out", "all.parquet") == 0
     company = read("all.parquet")
-    monkeypatch.setattr("opensetda.runs.predicting.PART", 3)
+    monkeypatch.setattr("opensetda.usecases.predict_samples.PART", 3)
     assert predict("new", "--out", "parts.parquet") == 0
     two = [f"new/{company[row]['path']}" for row in (4, 0)]
     assert predict(*two, "--out", "two.parquet") == 0

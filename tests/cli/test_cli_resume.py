@@ -92,7 +92,7 @@ def interrupted(place, capsys):
         raise OSError(28, "No space left on device")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("opensetda.runs.fitting.environment", fail)
+        patch.setattr("opensetda.usecases.fit_rows.environment", fail)
         assert main([*FIT_STEPS]) == 1
     lines = capsys.readouterr().err.splitlines()
     assert lines[-2] == "The training so far is kept, go on with 'osda resume run'"

@@ -14,9 +14,9 @@ from cli_helpers import blobs
 from opensetda import InputError
 from opensetda.cli import console
 from opensetda.cli.main import app
-from opensetda.runs import FitOptions, ImageOptions, TableOptions, fit
-from opensetda.runs.checked import check_value
+from opensetda.runs.integrity import check_value
 from opensetda.runs.options import FitRequest, declared
+from opensetda.usecases import FitOptions, ImageOptions, TableOptions, fit
 
 HEAVY = {"torch", "sklearn", "scipy", "matplotlib", "pyarrow", "pandas", "numpy", "accelerate"}
 

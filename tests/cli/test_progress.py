@@ -18,7 +18,7 @@ from opensetda.cli import console
 from opensetda.cli.bars import counting_progress, training_progress
 from opensetda.cli.main import main
 from opensetda.progress import ProgressEvent
-from opensetda.runs import predicting
+from opensetda.usecases import predict_samples
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ def test_rows_are_labelled_part_by_part_to_the_same_bytes(workplace, monkeypatch
         return score(model, X)
 
     score = ClassMeans.open_set_scores
-    monkeypatch.setattr(predicting, "PART_ROWS", 25)
+    monkeypatch.setattr(predict_samples, "PART_ROWS", 25)
     monkeypatch.setattr(ClassMeans, "open_set_scores", scored)
     assert main([*predict, "parts.parquet"]) == 0
     (line, *_) = capsys.readouterr().err.splitlines()

@@ -176,7 +176,7 @@ def test_failures_leave_one_line_and_nothing_else(
     def fail(*_):
         raise error
 
-    monkeypatch.setattr("opensetda.runs.fitting.environment", fail)
+    monkeypatch.setattr("opensetda.usecases.fit_rows.environment", fail)
     before = names_in(workplace)
     assert main([*FIT, *FEW_STEPS, *OPENNESS]) == code
     err = capsys.readouterr().err

@@ -24,7 +24,7 @@ from opensetda.cli.main import main
 from opensetda.cluster import connection, pieces
 from opensetda.errors import InputError
 from opensetda.progress import RunListener
-from opensetda.runs import ImageOptions, TableOptions, extract_features, in_parts, predict
+from opensetda.usecases import ImageOptions, TableOptions, extract_features, on_cluster, predict
 
 
 class Heard(RunListener):
@@ -89,7 +89,7 @@ def test_rows_in_parts_are_labelled_as_without_dask(run, client, id_column):
 
 
 def test_rows_of_other_files_are_sent_to_the_workers(run, client, monkeypatch):
-    monkeypatch.setattr(in_parts, "SENT_CELLS", 64)
+    monkeypatch.setattr(on_cluster, "SENT_CELLS", 64)
     for name in ("target.npz", "target.csv"):
         tables = TableOptions(id="file_name", drop=())
         alone = predict(run, name, tables=tables)
@@ -102,7 +102,7 @@ def test_rows_of_other_files_are_sent_to_the_workers(run, client, monkeypatch):
 
 def test_images_in_parts_are_labelled_as_without_dask(pictures, client, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(in_parts, "IMAGES", (7, 7))
+    monkeypatch.setattr(on_cluster, "IMAGES", (7, 7))
     (tmp_path / "more").mkdir()
     for number in range(7):
         (tmp_path / "more" / f"broken{number}.png").write_text("no image")
@@ -137,7 +137,7 @@ def test_an_error_names_the_row_in_its_file(run, client):
 
 def test_features_in_parts_are_a_table_to_fit(pictures, client, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(in_parts, "IMAGES", (7, 7))
+    monkeypatch.setattr(on_cluster, "IMAGES", (7, 7))
     options = ImageOptions(size=32)
     for name in ("shop", "street"):
         alone = extract_features(pictures / name, f"{name}.npz", options, listener=Heard())

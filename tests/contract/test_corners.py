@@ -13,7 +13,7 @@ import pytest
 from estimator_helpers import METHODS, refused
 from opensetda import InputError
 from opensetda.context import FitContext
-from opensetda.runs.opinions import second_opinions
+from opensetda.usecases.opinions import second_opinions
 
 # Corners ----------------------------------------------------------------------------------
 
@@ -151,7 +151,9 @@ def test_columns_of_a_frame_are_checked_and_warnings_raised(make, task):
         classifier.fit(counted, task.y, task.domain.astype(float))
         make("class-means").fit(counted, task.y, task.domain, FitContext())
     first, *others = [str(warning.message) for warning in raised]
-    assert "'part' (a counter: evenly spaced numbers); drop them, or use opensetda.runs" in first
+    assert (
+        "'part' (a counter: evenly spaced numbers); drop them, or use opensetda.usecases" in first
+    )
     assert tuple(others) == classifier.openness_report_.warnings
 
 

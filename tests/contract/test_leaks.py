@@ -14,7 +14,7 @@ import pytest
 from conftest import UNKNOWN, make_task
 from estimator_helpers import METHODS, make_classifier
 from opensetda import ClassMeans, SourceOnly
-from opensetda.runs import methods
+from opensetda.runs import registry
 
 # Fits of every method, which other tests cover: the tracer would add 40 % to their time.
 pytestmark = pytest.mark.no_cover
@@ -199,7 +199,7 @@ def test_labels_of_targets_may_be_anything(rows):
 
 def test_openness_is_estimated_by_default(make, method, rows):
     classifier = plain_fit(make, rows)
-    assert methods.method_class(method)().openness == "auto"
+    assert registry.method_class(method)().openness == "auto"
     assert not classifier.openness_report_.told
     assert classifier.openness_ == classifier.openness_report_.share
     rejected = (classifier.transduction_ == "unknown").sum()

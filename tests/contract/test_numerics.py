@@ -17,10 +17,10 @@ from opensetda.context import FitContext
 from opensetda.errors import InputError
 from opensetda.features import alignment as alignments
 from opensetda.features.alignment import Alignment
+from opensetda.methods.network_parts import Adapter
 from opensetda.metrics.open_set import evaluate
-from opensetda.nn.parts import Adapter
 from opensetda.rows import Rows
-from opensetda.runs.methods import method_class
+from opensetda.runs.registry import method_class
 
 WIDTH = 32
 COLUMN = "column [0-9]+ of [0-9]+ has"

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from opensetda import MovingMeans
-from opensetda.openness.evidence import LARGEST_SHARE
-from opensetda.openness.report import ESTIMATE
+from opensetda.share.evidence import LARGEST_SHARE
+from opensetda.share.report import ESTIMATE
 
 WIDTH = 24
 FAR = 3.0

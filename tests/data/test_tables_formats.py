@@ -16,7 +16,7 @@ from cli_helpers import blobs
 from data_helpers import error_of, text
 from opensetda.data.tables.loading import TableColumns, read_domains
 from opensetda.errors import InputError
-from opensetda.runs import TableOptions, fit, predict, resume
+from opensetda.usecases import TableOptions, fit, predict, resume
 
 
 def frame(seed=0, labelled=True):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from opensetda.context import FitContext, Record
-from opensetda.finetuning.inputs import FixedRows
+from opensetda.methods.inputs import FixedRows
 from opensetda.pgl.settings import PGLSettings
 from opensetda.pgl.training import ProgressiveTraining
 from opensetda.rows import Rows

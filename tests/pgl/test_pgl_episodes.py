@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opensetda.openness.pseudo_labels import UNLABELLED
+from opensetda.methods.pseudo_labels import UNLABELLED
 from opensetda.pgl.episodes import EpisodeSampler
 
 C, B = 4, 3

@@ -14,9 +14,9 @@ from torch import nn
 
 from opensetda import PGLClassifier
 from opensetda.context import FitContext
-from opensetda.finetuning import rounds
-from opensetda.finetuning.settings import FineTuneSettings
 from opensetda.pgl.settings import ABLATIONS
+from opensetda.training import rounds
+from opensetda.training.settings import FineTuneSettings
 
 
 def fit(task, openness=1 / 3, preset="office-home", context=None, seed=0, **changes):

@@ -11,7 +11,7 @@ from pgl_helpers import SMALL, Store, run, training
 
 from opensetda import InputError
 from opensetda.context import FitContext, Record
-from opensetda.openness.pseudo_labels import UNLABELLED
+from opensetda.methods.pseudo_labels import UNLABELLED
 from opensetda.pgl.training import SHORTEST_EPOCH
 
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from opensetda import show
-from opensetda.runs import RunFolder, fit
+from opensetda.usecases import RunFolder, fit
 
 ROOT = Path(__file__).parent.parent.parent
 NOTEBOOKS = sorted((ROOT / "docs" / "tutorials").glob("*.ipynb"))

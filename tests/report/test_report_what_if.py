@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opensetda.openness.decision import rejection_cut
 from opensetda.report.run_parts import refit_of, what_if
 from opensetda.runs.predictions import PredictionTable
+from opensetda.share.decision import rejection_cut
 
 CLASSES = ("ant", "bee", "cat")
 

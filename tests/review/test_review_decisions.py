@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from opensetda.errors import InputError
 from opensetda.review.decisions import DecisionLog, Decisions, NotSavedError
 from opensetda.review.session import ReviewSession
-from opensetda.runs.corrections import class_name
+from opensetda.usecases.corrections import class_name
 from review_helpers import corrections, make_run
 
 CLASSES = ("ant", "bee")

@@ -14,7 +14,7 @@ from opensetda.review.hints import MOST_COLUMNS, open_columns
 from opensetda.review.queues import near_threshold
 from opensetda.review.session import LONGEST_PAGE, ReviewSession
 from opensetda.runs.folder import MODEL, SETTINGS, VIEW, RunFolder, check_destination
-from opensetda.runs.view import unknown_groups
+from opensetda.runs.sample_map import unknown_groups
 from opensetda.system.files import file_record, write_json
 from review_helpers import CLASSES, corrections, make_run, reviewing, sign
 

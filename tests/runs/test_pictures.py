@@ -14,8 +14,8 @@ from PIL import Image
 from cli_helpers import FIT, OPENNESS, draw_image
 from opensetda.cli.main import main
 from opensetda.errors import InputError
-from opensetda.runs.checked import Manifest
 from opensetda.runs.folder import IMAGES, PREDICTIONS, THUMBNAILS, RunFolder
+from opensetda.runs.integrity import Manifest
 from opensetda.runs.pictures import (
     SIDE,
     SOURCE,

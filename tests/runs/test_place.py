@@ -13,11 +13,11 @@ from opensetda.cli.main import main
 from opensetda.errors import InputError
 from opensetda.report import write_report
 from opensetda.review.session import ReviewSession
-from opensetda.runs import RunFolder, evaluate, export, fit, predict
-from opensetda.runs.checked import Manifest
+from opensetda.runs.integrity import Manifest
 from opensetda.runs.place import ReplacedRunError, put_run_in_place
 from opensetda.system.files import new_folder
 from opensetda.system.locks import lock_folder
+from opensetda.usecases import RunFolder, evaluate, export, fit, predict
 
 MEANS = {"method": "class-means", "openness": 0.333, "settings": {"steps": 3}}
 

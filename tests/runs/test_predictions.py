@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opensetda.runs.checked import CheckedTable
+from opensetda.runs.integrity import CheckedTable
 from opensetda.runs.predictions import PredictionTable, PredictionWriter
 
 CLASSES = ('a "quoted", one', "größe", "日本\n2")

@@ -12,12 +12,12 @@ import pytest
 
 from cli_helpers import names_in
 from opensetda import ClassMeans, InputError
-from opensetda.runs import checked, folder
-from opensetda.runs.checked import MANIFEST, Manifest
-from opensetda.runs.evaluation import evaluate
-from opensetda.runs.fitting import write_run
+from opensetda.runs import folder, integrity
 from opensetda.runs.folder import RunFolder, check_destination
+from opensetda.runs.integrity import MANIFEST, Manifest
 from opensetda.system import files
+from opensetda.usecases.evaluate_run import evaluate
+from opensetda.usecases.fit_rows import write_run
 from runs_helpers import blobs, fitted
 
 NAMES = np.array(["cat", "dog", "horse"])
@@ -143,7 +143,7 @@ def test_a_crash_while_files_are_replaced_leaves_a_run_that_can_be_read(run, mon
 
 def test_a_full_disk_leaves_the_earlier_evaluation(run, monkeypatch):
     run.write_metrics({}, np.full(90, "dog"))
-    monkeypatch.setattr(checked.ExitStack, "enter_context", lambda *_: Path("/dev/full"))
+    monkeypatch.setattr(integrity.ExitStack, "enter_context", lambda *_: Path("/dev/full"))
     with pytest.raises(OSError, match="No space left"):
         run.write_metrics({}, np.full(90, "cat"))
     assert RunFolder.open(run.path).truth().tolist() == ["dog"] * 90

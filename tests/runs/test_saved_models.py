@@ -9,8 +9,8 @@ import pytest
 
 import opensetda
 from export_helpers import DOMAIN, LATER, QUICK, Stranger, X, Y
-from opensetda.runs.checked import Manifest
-from opensetda.runs.methods import METHODS, build_method
+from opensetda.runs.integrity import Manifest
+from opensetda.runs.registry import METHODS, build_method
 
 
 def fitted(method="class-means"):

@@ -8,7 +8,7 @@ import pytest
 from cli_helpers import names_in
 from opensetda.context import Record
 from opensetda.errors import InputError
-from opensetda.runs import checked
+from opensetda.runs import integrity
 from opensetda.runs.options import FitRequest
 from opensetda.runs.unfinished import CheckpointFile, UnfinishedRun
 
@@ -34,7 +34,7 @@ def test_nothing_is_left_of_a_run_that_comes_to_nothing(tmp_path, monkeypatch):
     run.remove()
     assert names_in(tmp_path / "a" / "b") == []
     full = OSError(28, "No space left on device")
-    monkeypatch.setattr(checked, "write_json", lambda *_: (_ for _ in ()).throw(full))
+    monkeypatch.setattr(integrity, "write_json", lambda *_: (_ for _ in ()).throw(full))
     with pytest.raises(OSError, match="no space left"):
         UnfinishedRun.begin(tmp_path / "c" / "run", REQUEST, overwrite=False)
     assert names_in(tmp_path / "c") == []

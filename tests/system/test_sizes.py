@@ -9,10 +9,10 @@ import pytest
 from opensetda.data.tables.formats import frame_table
 from opensetda.data.tables.loading import read_domains
 from opensetda.errors import InputError
-from opensetda.runs.fitting import fit_domains
-from opensetda.runs.methods import build_method
+from opensetda.runs.registry import build_method
 from opensetda.system import sizes
 from opensetda.system.sizes import FitSize
+from opensetda.usecases.fit_rows import fit_domains
 
 
 def test_a_table_with_too_many_columns_is_refused(tmp_path, monkeypatch):

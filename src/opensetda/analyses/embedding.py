@@ -19,7 +19,7 @@ from opensetda.analyses.request import AnalysisResult, FittedTask, share_above, 
 from opensetda.report import charts as style
 from opensetda.report.plane import Plane, lay_out
 from opensetda.rows import FloatArray, IntArray, unit_rows
-from opensetda.runs.view import principal_components
+from opensetda.runs.sample_map import principal_components
 
 RAW = "raw rows"
 # A picture holds no more.

@@ -12,7 +12,6 @@ import numpy as np
 from matplotlib.figure import Figure
 from sklearn.metrics import roc_auc_score
 
-from opensetda.base import OpenSetClassifier
 from opensetda.benchmark.grid import AUTO, TRUE, fit_task
 from opensetda.benchmark.output import Entry, TextTable, markdown, number, write_csv
 from opensetda.benchmark.tasks import TaskSet
@@ -20,6 +19,7 @@ from opensetda.benchmark.variants import Variant
 from opensetda.context import FitContext
 from opensetda.data.benchmarks.protocols import OpenSetTask
 from opensetda.errors import InputError
+from opensetda.methods.base import OpenSetClassifier
 from opensetda.progress import ProgressListener
 from opensetda.report.charts import figure_bytes
 from opensetda.report.run_parts import codes_of

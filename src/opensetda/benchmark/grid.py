@@ -26,7 +26,6 @@ from joblib.externals.loky.process_executor import TerminatedWorkerError
 from threadpoolctl import threadpool_limits
 
 from opensetda import __version__
-from opensetda.base import OpenSetClassifier
 from opensetda.benchmark.tasks import TaskSet, digest
 from opensetda.benchmark.variants import Variant
 from opensetda.cluster.connection import connected
@@ -34,12 +33,10 @@ from opensetda.cluster.pieces import run_pieces
 from opensetda.context import FitContext, TrainableImages
 from opensetda.data.benchmarks.protocols import OpenSetTask, with_openness
 from opensetda.errors import InputError
+from opensetda.methods.base import OpenSetClassifier
 from opensetda.progress import RunListener
-from opensetda.runs.checked import read_json
-from opensetda.runs.evaluation import evaluate_targets
-from opensetda.runs.fit_data import image_recipe
-from opensetda.runs.fitting import fit_domains
-from opensetda.runs.methods import finetune_settings, method_class
+from opensetda.runs.integrity import read_json
+from opensetda.runs.registry import finetune_settings, method_class
 from opensetda.system.files import (
     check_writable,
     is_partial,
@@ -49,6 +46,9 @@ from opensetda.system.files import (
     write_json,
 )
 from opensetda.system.memory import peak_megabytes, reset_peak
+from opensetda.usecases.evaluate_run import evaluate_targets
+from opensetda.usecases.fit_rows import fit_domains
+from opensetda.usecases.read_domains import image_recipe
 
 CELLS, IDENTITY, ACTIVATIONS = "cells", "benchmark.json", "activations"
 OK, FAILED = "ok", "failed"
@@ -130,7 +130,7 @@ def run_grid(
     """Run the cells that are not finished yet, and return one row of `COLUMNS` for each cell.
 
     Works on `jobs` cells at once; 1 works in this process; with a `scheduler`, as in
-    `opensetda.runs.predict`, the workers of dask do. `progress` is called once before the
+    `opensetda.usecases.predict`, the workers of dask do. `progress` is called once before the
     first cell, with None, and after each cell. Raises an `InputError` if the folder `out`, which is
     created if missing, belongs to another benchmark or to other data.
     """
@@ -285,7 +285,7 @@ def _measure(tasks: TaskSet, cell: Cell, out: Path) -> Row:
     costs = seconds, time.process_time() - worked, peak_megabytes()
     targets = task.target_features
     if images is not None:
-        from opensetda.finetuning.inputs import features_of
+        from opensetda.methods.inputs import features_of
         from opensetda.system.processes import this_process
 
         rows = len(task.source_labels) + np.arange(len(targets))
@@ -315,7 +315,7 @@ def fit_task(
 
 def _images(tasks: TaskSet, cell: Cell, task: OpenSetTask, out: Path) -> TrainableImages:
     """Return the images of a task, with a backbone to train; activations serve all its cells."""
-    from opensetda.finetuning.images import open_images
+    from opensetda.training.images import open_images
 
     options, changes = tasks.images, dict(cell.variant.changes)
     settings = finetune_settings(cell.variant.method, changes)

@@ -36,11 +36,16 @@ from opensetda.data.tables.formats import listing
 from opensetda.data.tables.loading import TableColumns, read_truth
 from opensetda.errors import InputError
 from opensetda.progress import CountingProgress
-from opensetda.runs.fit_data import features_of, image_columns, is_image_request, load_tables
 from opensetda.runs.options import FitRequest, ImageOptions, TableOptions
 from opensetda.runs.pictures import many_images
 from opensetda.system import default_cache_folder
 from opensetda.system.files import near
+from opensetda.usecases.read_domains import (
+    features_of,
+    image_columns,
+    is_image_request,
+    load_tables,
+)
 
 DEMO = "demo"
 # Shifts of the embedded digits of scikit-learn.

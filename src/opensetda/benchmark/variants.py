@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from opensetda.errors import InputError
-from opensetda.runs.methods import build_method, full_settings, usual_preset
+from opensetda.runs.registry import build_method, full_settings, usual_preset
 
 if TYPE_CHECKING:
-    from opensetda.base import OpenSetClassifier
+    from opensetda.methods.base import OpenSetClassifier
 
 COMPARED = ("moving-means", "pgl", "smoothed-means", "daod", "osbp", "source-only")
 """The methods of the table, unless others are named."""

@@ -18,8 +18,8 @@ from opensetda.cli import console, options
 from opensetda.cli.bars import ConsoleListener, counting_progress, training_progress
 from opensetda.cli.options import Fields, option_of, other, output, spread
 from opensetda.errors import InputError, RunPausedError, choice, visible
-from opensetda.runs.methods import METHODS, check_finetuning
 from opensetda.runs.options import ImageOptions, TableOptions, parse_openness, parse_settings
+from opensetda.runs.registry import METHODS, check_finetuning
 
 if TYPE_CHECKING:
     from opensetda.benchmark.output import TextTable
@@ -127,7 +127,7 @@ def benchmark(
     from opensetda.benchmark.grid import grid_cells, n_finished, run_grid
     from opensetda.benchmark.tasks import find_tasks, own_task
     from opensetda.benchmark.variants import make_variants
-    from opensetda.runs.fit_and_resume import trained_part
+    from opensetda.usecases.fit_run import trained_part
 
     images = replace(images, finetune=trained_part(images))
     trains = images.finetune is not None
@@ -204,10 +204,10 @@ def _compare_opinions(
 ) -> None:
     """Show the opinions of quick methods on a target without labels."""
     from opensetda.cli.bars import ConsoleListener
-    from opensetda.runs.fit_data import load
-    from opensetda.runs.opinions import compare_opinions
     from opensetda.runs.options import FitRequest, absolute
     from opensetda.system.files import temporary_folder
+    from opensetda.usecases.opinions import compare_opinions
+    from opensetda.usecases.read_domains import load
 
     how: Any = {"identity": "", "images": images, "tables": tables, "command": tuple(typed)}
     request = FitRequest(source=absolute(source), target=absolute(target), **how)

@@ -19,7 +19,7 @@ import typer
 from opensetda.errors import visible
 
 if TYPE_CHECKING:
-    from opensetda.base import OpenSetClassifier
+    from opensetda.methods.base import OpenSetClassifier
 
 DASH = "-"
 

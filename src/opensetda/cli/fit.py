@@ -24,7 +24,7 @@ from opensetda.cli.results import HEADINGS, report_at_end
 from opensetda.runs.options import FitOptions, ImageOptions, TableOptions
 
 if TYPE_CHECKING:
-    from opensetda.runs.fit_and_resume import FittedRun
+    from opensetda.usecases.fit_run import FittedRun
 
 # A report of more targets times classes needs more memory than most machines have.
 _MOST_CELLS, _FEWEST_CLASSES = 2**27, 128
@@ -69,7 +69,7 @@ def fit(
     --keep uses them. The share of unknowns is estimated, unless you give it or
     its audit (--corrections). 'osda resume' continues an interrupted run.
     """
-    from opensetda.runs.fit_and_resume import fit as fit_run
+    from opensetda.usecases.fit_run import fit as fit_run
 
     options = replace(options, images=cached(images, no_cache), tables=tables)
     how: dict[str, Any] = {"command": context.obj, "listener": ConsoleListener()}
@@ -83,7 +83,7 @@ def resume(run: RunArgument) -> None:
     training is done, its checkpoint. On the CPU the result is the same to the
     bit. Source and target must be as they were.
     """
-    from opensetda.runs.fit_and_resume import resume as resume_run
+    from opensetda.usecases.fit_run import resume as resume_run
 
     _finish(resume_run(run, listener=ConsoleListener()))
 
@@ -168,8 +168,8 @@ def demo(
     Downloads nothing. Compares three methods, and writes the run folder of the
     default, moving-means.
     """
-    from opensetda.runs.demo import run_demo
     from opensetda.system.files import in_shell
+    from opensetda.usecases.demo import run_demo
 
     how: dict[str, Any] = {"command": context.obj, "listener": ConsoleListener()}
     found = run_demo(out, seed=seed, quick=quick, overwrite=overwrite, **how)
@@ -215,7 +215,7 @@ def predict(
     a table that had names in 'osda fit' are found by name, empty cells and
     categories are treated as there, and other columns are ignored.
     """
-    from opensetda.runs.predicting import predict as predict_samples
+    from opensetda.usecases.predict_samples import predict as predict_samples
 
     how: dict[str, Any] = {"overwrite": overwrite, "listener": ConsoleListener()}
     how["scheduler"] = scheduler
@@ -245,7 +245,7 @@ def export(
     confidence, probabilities (unknown last) and known score; use.py in the folder
     resizes images. It is compared with 'osda predict' before it is written.
     """
-    from opensetda.runs.exporting import export as export_model
+    from opensetda.usecases.export_model import export as export_model
 
     written = export_model(run, to, overwrite=overwrite)
     many = console.counted(written.n_checked, "image" if written.has_images else "row")
@@ -280,7 +280,7 @@ def features(
     that cannot be read are left out and listed beside it.
     """
     from opensetda.runs.pictures import broken_list
-    from opensetda.runs.predicting import extract_features
+    from opensetda.usecases.predict_samples import extract_features
 
     how: dict[str, Any] = {"overwrite": overwrite, "listener": ConsoleListener()}
     how |= {"tables": columns, "scheduler": scheduler}

@@ -18,8 +18,8 @@ from opensetda.errors import InputError, RunPausedError, one_line
 from opensetda.runs.options import TableOptions
 
 if TYPE_CHECKING:
-    from opensetda.runs.evaluation import Evaluation
     from opensetda.runs.folder import RunFolder
+    from opensetda.usecases.evaluate_run import Evaluation
 
 HEADINGS = {
     "os_star": ("OS*", "mean accuracy of the known classes"),
@@ -65,8 +65,8 @@ def evaluate(
     class of the source counts as unknown. Of a run, writes metrics.json
     into its folder, and updates its report, if there is one.
     """
-    from opensetda.runs.evaluation import evaluate as evaluate_labels
     from opensetda.runs.folder import METRICS, REPORT, RunFolder
+    from opensetda.usecases.evaluate_run import evaluate as evaluate_labels
 
     names = {"label_column": columns.label, "id_column": columns.id}
     found = evaluate_labels(run, labels, **names, made_by=made_by)
@@ -122,8 +122,8 @@ def report(
 
     One HTML file that needs no network; after 'osda evaluate' with the metrics.
     """
-    from opensetda.runs.predicting import with_run
     from opensetda.system.files import check_new_file
+    from opensetda.usecases.predict_samples import with_run
 
     if out is not None:
         check_new_file("--out", out, (".html", ".htm"), overwrite)
@@ -143,8 +143,8 @@ def make_report(run: RunFolder, out: Path | None = None, images: Path | None = N
 
 def report_at_end(path: Path) -> Path | None:
     """Write the report of a run that has just been completed; an error is only a warning."""
-    from opensetda.runs.predicting import with_run
     from opensetda.system.files import in_shell
+    from opensetda.usecases.predict_samples import with_run
 
     advice = f"the run is complete; make its report with 'osda report {in_shell(path)}'"
     try:
@@ -171,7 +171,7 @@ def review(
     """
     from opensetda.review.server import ReviewServer
     from opensetda.review.session import ReviewSession
-    from opensetda.runs.corrections import refit_command
+    from opensetda.usecases.corrections import refit_command
 
     session = ReviewSession(run, images, audit)
     try:

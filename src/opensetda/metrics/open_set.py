@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.errors import InputError
-from opensetda.metrics.source_labels import is_missing
+from opensetda.labels import is_missing
 from opensetda.rows import FloatArray, IntArray
 from opensetda.system.files import plain
 

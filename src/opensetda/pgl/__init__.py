@@ -6,7 +6,7 @@ Reading order, that of the paper's figure:
 2. `episodes`: which samples form a graph.
 3. `network`: how the nodes and edges of a graph are computed.
 4. `losses`: what the network is trained to do.
-5. `scoring`: how samples are scored; ranking is in `opensetda.openness.pseudo_labels`.
+5. `scoring`: how samples are scored; ranking is in `opensetda.methods.pseudo_labels`.
 6. `estimator`: the scikit-learn classifier around it; `settings`: the paper's table.
 
 `EQUATIONS` maps the numbered equations of the paper to the code.
@@ -18,13 +18,13 @@ EQUATIONS: dict[int, str | None] = {
     3: "analyses.bound.proxy_a_distance",
     4: "analyses.bound.bound_terms",
     5: None,  # Eq. 4 without unknowns.
-    6: "openness.pseudo_labels.rank_pseudo_labels",
+    6: "methods.pseudo_labels.rank_pseudo_labels",
     7: "analyses.bound.bound_terms",
     8: None,  # A statement about Eq. 4 and 7; nothing to compute.
     9: "pgl.network.GraphLayer",
     10: "pgl.network.GraphLayer",
     11: "pgl.losses.graph_losses",
-    12: "openness.pseudo_labels.rank_pseudo_labels",
+    12: "methods.pseudo_labels.rank_pseudo_labels",
     13: "pgl.episodes.EpisodeSampler",
     14: "metrics.open_set.evaluate",
 }

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.random import Generator
 
-from opensetda.openness.pseudo_labels import UNLABELLED
+from opensetda.methods.pseudo_labels import UNLABELLED
 from opensetda.rows import IntArray
 
 

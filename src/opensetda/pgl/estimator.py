@@ -11,16 +11,16 @@ import torch
 from sklearn.utils import check_random_state
 from torch import Tensor
 
-from opensetda.base import OpenSetClassifier
 from opensetda.context import FitContext
 from opensetda.features.transformer import DomainTransformer
-from opensetda.finetuning.inputs import FixedRows, TunedImages
-from opensetda.openness.decision import Scores
+from opensetda.methods.base import OpenSetClassifier
+from opensetda.methods.inputs import FixedRows, TunedImages
 from opensetda.pgl.network import PGLNetwork
 from opensetda.pgl.scoring import SupportGraph
 from opensetda.pgl.settings import PRESETS, PGLSettings
 from opensetda.pgl.training import ProgressiveTraining
 from opensetda.rows import IntArray, Rows
+from opensetda.share.decision import Scores
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

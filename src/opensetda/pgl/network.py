@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from opensetda.nn.parts import Adapter, Discriminator
+from opensetda.methods.network_parts import Adapter, Discriminator
 from opensetda.pgl.settings import PGLSettings
 
 

@@ -17,10 +17,9 @@ from torch import Tensor, nn
 from opensetda.context import FitContext, Record
 from opensetda.errors import InputError, one_line
 from opensetda.features.scaling import NONE
-from opensetda.finetuning.inputs import TrainingInputs, TunedImages, in_memory
-from opensetda.finetuning.rounds import choose_views
-from opensetda.means.estimator import MovingMeans
-from opensetda.openness.pseudo_labels import UNLABELLED, rank_pseudo_labels
+from opensetda.methods.inputs import TrainingInputs, TunedImages, in_memory
+from opensetda.methods.means.estimator import MovingMeans
+from opensetda.methods.pseudo_labels import UNLABELLED, rank_pseudo_labels
 from opensetda.pgl.episodes import Episodes, EpisodeSampler
 from opensetda.pgl.losses import graph_losses
 from opensetda.pgl.network import PGLNetwork
@@ -36,6 +35,7 @@ from opensetda.system.processes import (
     own_seed,
     this_process,
 )
+from opensetda.training.rounds import choose_views
 
 # Targets that are scored at a time.
 SCORED_ROWS = 64

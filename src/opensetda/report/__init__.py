@@ -67,7 +67,7 @@ def show(run: Any, *, images: str | Path | None = None, height: int = 640) -> Sh
     Parameters
     ----------
     run : str, Path, RunFolder or FittedRun
-        A run folder, or what `opensetda.runs.fit` returned.
+        A run folder, or what `opensetda.usecases.fit` returned.
     images : str or Path, optional
         Folder of the images of a feature table, as in `osda report --images`.
     height : int
@@ -80,7 +80,7 @@ def show(run: Any, *, images: str | Path | None = None, height: int = 640) -> Sh
     """
     from opensetda.report.collect import collect
     from opensetda.report.page import render_page
-    from opensetda.runs.predicting import open_run
+    from opensetda.usecases.predict_samples import open_run
 
     report = collect(open_run(run), None if images is None else Path(images))
     return ShownReport(report.title, report.headline, render_page(report), height)

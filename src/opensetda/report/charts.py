@@ -25,7 +25,7 @@ from matplotlib.ticker import MaxNLocator
 
 from opensetda.data.names import printable
 from opensetda.report.content import Confusion, LinePanel, ScoreHistogram, Series
-from opensetda.runs.evaluation import Evaluation
+from opensetda.usecases.evaluate_run import Evaluation
 
 # Okabe and Ito's colours, safe for colour-blind readers and, in this order, of different
 # brightness in print. HOS is black.

@@ -28,10 +28,10 @@ from opensetda.report.content import (
 from opensetda.report.plane import CountingProgress, Plane, plane_of
 from opensetda.report.run_parts import RunParts, own_labels, refit_of, what_if
 from opensetda.runs.folder import RunFolder
-from opensetda.runs.methods import METHODS, method_class
 from opensetda.runs.pictures import SOURCE, TARGET, Pictures, Shown, smaller
 from opensetda.runs.predictions import PredictionTable
-from opensetda.runs.view import unknown_groups
+from opensetda.runs.registry import METHODS, method_class
+from opensetda.runs.sample_map import unknown_groups
 
 # Cards in each list; fewer per class if there are many classes.
 _BORDER, _TYPICAL, _CARDS, _FEWER_CARDS, _MANY_CLASSES = 24, 8, 6, 4, 30

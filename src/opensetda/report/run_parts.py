@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from opensetda.openness.decision import rejection_cut
 from opensetda.report.content import (
     AUDITED,
     ESTIMATED,
@@ -26,10 +25,11 @@ from opensetda.report.content import (
     WhatIf,
 )
 from opensetda.report.plane import Plane
-from opensetda.runs.evaluation import Evaluation, evaluate_labels
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.predictions import PredictionTable
+from opensetda.share.decision import rejection_cut
 from opensetda.system.files import in_shell
+from opensetda.usecases.evaluate_run import Evaluation, evaluate_labels
 
 BINS = 60
 # Closer to the share of the run than this, a whole percentage has no position of its own.

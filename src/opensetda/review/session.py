@@ -15,18 +15,18 @@ import numpy as np
 
 from opensetda.data.names import formula_warning
 from opensetda.errors import InputError, one_line
-from opensetda.openness.audit import AUDIT_SIZE, scored_share
 from opensetda.report.content import Indices, Numbers
 from opensetda.review import queues
 from opensetda.review.decisions import DecisionLog, Decisions, Mark, NotSavedError
 from opensetda.review.hints import Columns, disagreement, open_columns
 from opensetda.review.page import Content, ShownPictures
 from opensetda.review.queues import AUDIT, BORDER, DOUBT, FIND, SINGLE, UNSURE
-from opensetda.runs.corrections import class_name
 from opensetda.runs.folder import CORRECTIONS, REVIEW, RunFolder, predictions_name
 from opensetda.runs.place import ReplacedRunError, changing_run
-from opensetda.runs.view import UnknownGroups, unknown_groups
+from opensetda.runs.sample_map import UnknownGroups, unknown_groups
+from opensetda.share.audit import AUDIT_SIZE, scored_share
 from opensetda.system.locks import BusyError, lock_folder
+from opensetda.usecases.corrections import class_name
 
 LIKELY_CLASSES, LONGEST_PAGE = 5, 60
 # One mark per sample in the strip below the picture; of longer lists only the share is drawn.

@@ -1,7 +1,7 @@
 """The run folder: its files, opened for reading, and whether a new run may take its place.
 
 ``docs/run-folder.md`` describes every file. A folder appears whole or not at all. Every file that
-is read is compared with its checksum first (`opensetda.runs.checked`), and nothing is unpickled.
+is read is compared with its checksum first (`opensetda.runs.integrity`), and nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -26,14 +26,21 @@ from typing_extensions import TypedDict
 from opensetda.backbones.recipe import Recipe
 from opensetda.data.tables.preparation import ColumnPlan
 from opensetda.errors import InputError, one_line
-from opensetda.runs.checked import MANIFEST, CheckedTable, Manifest, check_value, read_json, reading
-from opensetda.runs.checked import SETTINGS as SETTINGS
-from opensetda.runs.methods import method_class, method_name
+from opensetda.runs.integrity import (
+    MANIFEST,
+    CheckedTable,
+    Manifest,
+    check_value,
+    read_json,
+    reading,
+)
+from opensetda.runs.integrity import SETTINGS as SETTINGS
 from opensetda.runs.place import CORRECTIONS as CORRECTIONS
 from opensetda.runs.place import REVIEW as REVIEW
 from opensetda.runs.place import Stamp, changing_run, put_run_in_place, stamp_of
 from opensetda.runs.predictions import PredictionTable
-from opensetda.runs.view import RunView
+from opensetda.runs.registry import method_class, method_name
+from opensetda.runs.sample_map import RunView
 from opensetda.system.files import (
     check_new_folder,
     is_being_written,
@@ -45,7 +52,7 @@ from opensetda.system.files import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from opensetda.base import OpenSetClassifier
+    from opensetda.methods.base import OpenSetClassifier
 
 FORMAT, VERSION = "opensetda-run", 6
 

@@ -1,6 +1,6 @@
 """The options of a fit, each declared once: a field with its type, its default and its help.
 
-The commands (`opensetda.cli.options`), `opensetda.runs.fit` and the request that a run stores
+The commands (`opensetda.cli.options`), `opensetda.usecases.fit` and the request that a run stores
 take them from here. Nothing heavy is imported.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
 from opensetda.errors import InputError
-from opensetda.runs.methods import usual_preset
+from opensetda.runs.registry import usual_preset
 
 SAMPLE, SMALLEST_SAMPLE = 65_536, 1024
 """Default of the largest number of targets to learn from, and the smallest that is allowed."""
@@ -251,7 +251,7 @@ class FitRequest(FitOptions):
     command: tuple[str, ...] = ()
 
     def method_arguments(self) -> dict[str, Any]:
-        """Return the arguments of `opensetda.runs.methods.build_method`."""
+        """Return the arguments of `opensetda.runs.registry.build_method`."""
         names = ("method", "openness", "seed", "unknown_label", "scaling")
         preset = self.preset or usual_preset(self.method, self.images.finetune is not None)
         own = {"changes": self.settings, "preset": preset}

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from opensetda.errors import InputError
-from opensetda.runs.checked import SETTINGS
+from opensetda.runs.integrity import SETTINGS
 from opensetda.system.files import exchange, final_place
 from opensetda.system.locks import BusyError, lock_folder, locked_file
 

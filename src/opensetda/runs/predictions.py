@@ -15,10 +15,10 @@ import pyarrow.compute
 import pyarrow.parquet
 from pyarrow.csv import CSVWriter
 
-from opensetda.runs.checked import CheckedTable
+from opensetda.runs.integrity import CheckedTable
 
 if TYPE_CHECKING:
-    from opensetda.base import OpenSetClassifier
+    from opensetda.methods.base import OpenSetClassifier
 
 _ROUNDED_DIGITS = 6
 

@@ -21,7 +21,7 @@ import safetensors.numpy
 
 from opensetda.context import Record
 from opensetda.errors import InputError
-from opensetda.runs.checked import (
+from opensetda.runs.integrity import (
     SETTINGS,
     check_value,
     damaged,

@@ -323,7 +323,7 @@ def column_doubts(names: Sequence[str], X: Any, *domains: npt.NDArray[np.intp]) 
     """Return a warning about named columns of X that should not be features, by its row numbers."""
     some = (X[rows[:: max(1, -(-len(rows) // _SPREAD_ROWS))]] for rows in domains)
     found = suspicious_columns(names, *some) if len(names) else {}
-    advice = "drop them, or use opensetda.runs.fit, which leaves them out"
+    advice = "drop them, or use opensetda.usecases.fit, which leaves them out"
     line = f"X: columns that may be no features are used: {_reasons(found)}; {advice}"
     return (line,) if found else ()
 

@@ -1,0 +1,1 @@
+"""Every method, the contract of all, and what several share."""

@@ -1,0 +1,402 @@
+"""The contract of every method: a scikit-learn classifier that knows two domains."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils._param_validation import Interval, InvalidParameterError
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+from torch import Tensor, nn
+
+from opensetda.context import FitContext
+from opensetda.data.tables.formats import frame_table, is_frame
+from opensetda.data.tables.preparation import column_doubts
+from opensetda.errors import InputError, one_line
+from opensetda.features.alignment import aligned_samples
+from opensetda.features.doubts import find_doubts
+from opensetda.features.scaling import AUTO, NONE, RANKS, SENTENCES, Scaling, check_scaling
+from opensetda.labels import encode_classes, source_labels
+from opensetda.methods import saving
+from opensetda.progress import finish_step
+from opensetda.rows import (
+    FloatArray,
+    IntArray,
+    Rows,
+    canonical_source,
+    check_finite,
+    copies_of,
+    moderated,
+    split_domains,
+)
+from opensetda.share import decision
+from opensetda.share.decision import Matrix, Rejection, Scores, Vector, fit_unknown
+from opensetda.share.report import OpennessReport, check_openness, study_openness
+
+SCORED_ROWS = 64  # samples that are scored at a time
+
+COUNT = Interval(Integral, 1, None, closed="left")
+POSITIVE = Interval(Real, 0, None, closed="neither")
+POSITIVE_OR_INFINITE = Interval(Real, 0, None, closed="right")  # an inverse regularisation
+NON_NEGATIVE = Interval(Real, 0, None, closed="left")
+SHARE = Interval(Real, 0, 1, closed="both")
+
+
+def checked(default: Any, *allowed: Any) -> Any:
+    """Declare a parameter whose values are checked in `fit`, by constraints of scikit-learn."""
+    return field(default=default, metadata={"allowed": list(allowed)})
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
+    """Base of every method: checks the input, hides the target's labels, rejects unknowns.
+
+    A method is a dataclass whose fields are its parameters (`checked`). It implements
+    `_fit_domains`, which sets `scorer_`, and `_make_scorer`. The scorer is a module from scaled
+    rows, float64 (n, D), to class logits (n, C) and known scores (n,), each row on its own.
+    Without target rows in `fit` the classifier is an ordinary closed-set one.
+
+    Parameters
+    ----------
+    openness : float or "auto", default="auto"
+        Share of the target that is unknown, in [0, 1). "auto" leaves it to the method's own
+        boundary, or estimates it if there is none. Neither needs labels.
+    scaling : {"none", "standard", "ranks"}, default="none"
+        How columns are scaled, see `opensetda.features.scaling`.
+    unknown_label : default="unknown"
+        Label of unknowns. With numeric classes, a number keeps predictions numeric.
+
+    Attributes
+    ----------
+    classes_ : array of shape (C,)
+        The known classes, those of the source.
+    transduction_, transduction_nearest_ : arrays of shape (n_targets,)
+        The label of each target row of `fit`, in their order; its class if nothing were rejected.
+    transduction_proba_, transduction_scores_ : arrays of shape (n_targets, C + 1), (n_targets,)
+        Probabilities of `classes_`, then of unknown; the score by which the targets were ranked.
+    scaler_, scorer_ : nn.Module
+        Scale rows of either domain, and score them then.
+    openness_, openness_report_ : float, OpennessReport
+        The share of unknowns that was used: given, audited, estimated, or rejected by the
+        method's own boundary; and the estimates with their intervals and warnings.
+    rejection_threshold_, rejection_slope_, rejection_sharpness_ : float
+        How samples are rejected, and how sure of it `predict_proba` is, see `Rejection`.
+    history_ : list of dict
+        One entry per step, with numbers that need no target label.
+    step_labels_ : array of int of shape (steps, n_targets), or None
+        The label of every target at every step, as an index into `classes_`; C is unknown.
+    """
+
+    openness: float | str = field(default="auto", kw_only=False)
+    scaling: str = NONE
+    unknown_label: Any = "unknown"
+
+    # Pipelines, searches and skada pass the domain without set_fit_request.
+    __metadata_request__fit: ClassVar = {"sample_domain": True}
+    __metadata_request__score: ClassVar = {"sample_domain": True}
+    __metadata_request__transform: ClassVar = {"sample_domain": True}
+
+    # What a method can do; a subclass declares what differs.
+    is_random: ClassVar[bool] = False  # another `random_state` gives another result
+    trains_backbone: ClassVar[bool] = False  # trains that of images itself (`FitContext.images`)
+    transforms_domains: ClassVar[bool] = False  # has ``transform(X, sample_domain)``
+    scalings: ClassVar[tuple[str, ...]] = tuple(SENTENCES)  # what `scaling` may be
+    # Named settings: it has parameters `preset` and `settings`.
+    presets: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def _fit_domains(
+        self, source: Rows, y: IntArray, target: Rows, share: float, context: FitContext
+    ) -> Scores | None:
+        """Learn from scaled rows of both domains; set `scorer_`, and add to `history_`.
+
+        Returns the scores of the targets, or None to have them scored as later samples are.
+        """
+
+    @abstractmethod
+    def _make_scorer(self, arrays: Mapping[str, Tensor]) -> nn.Module:
+        """Return the module that these arrays, its saved state, are then loaded into."""
+
+    def _given_openness(self) -> float | str:
+        """Return the parameter `openness`, unless a method reads it in its own way."""
+        return self.openness
+
+    def _chosen_scaling(self, source: Rows, y: IntArray, target: Rows, share: float) -> str:
+        """Return the scaling to take if it is "auto", for methods that have that."""
+        return RANKS
+
+    def _own_cut(self, scores: Scores) -> float | None:
+        """Return the method's own threshold, if it has one and the share was not given."""
+        return None
+
+    @classmethod
+    def settings_of(cls, preset: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return all settings of a preset with changes by name; for methods with `presets`."""
+        raise InputError(f"preset {preset!r}: {cls.__name__} has no presets")
+
+    @property
+    def _parameter_constraints(self) -> dict[str, list[Any]]:
+        # From the bases on: a subclass may change a default only.
+        own = [vars(cls).get("__dataclass_fields__", {}) for cls in reversed(type(self).__mro__)]
+        declared = [parameter for fields in own for parameter in fields.values()]
+        return {p.name: p.metadata["allowed"] for p in declared if "allowed" in p.metadata}
+
+    def fit(
+        self, X: Any, y: Any, sample_domain: Any = None, context: FitContext | None = None
+    ) -> Self:
+        """Learn from labelled source rows and unlabelled target rows.
+
+        Parameters
+        ----------
+        X : array of shape (n, n_features)
+            Source and target rows; a memory map is read in chunks.
+        y : array of shape (n,)
+            Labels. Those of target rows are never read. Source rows without one ("", None, NaN)
+            are refused, and -1 where it reads as "missing", see `source_labels`.
+        sample_domain : array of int of shape (n,), optional
+            0 or more: source; negative: target (skada's convention). None: all source.
+        context : FitContext, optional
+            Services; only images to train on and checked targets change the result. Without one,
+            warnings of `openness_report_` are raised, and one of named columns that
+            `opensetda.usecases.fit` would leave out: `fit` leaves out none.
+        """
+        if y is None:
+            raise ValueError("fit requires y to be passed, but the target y is None")
+        warns, context = context is None, context or FitContext()
+        check_openness(self._given_openness())
+        check_scaling(self.scaling, self.scalings)
+        try:
+            self._validate_params()
+        except InvalidParameterError as error:
+            raise InputError(str(error)) from None
+        # Those of an earlier `fit`, which this one may not set.
+        for name in [name for name in vars(self) if name.endswith("_") and name[0] != "_"]:
+            delattr(self, name)
+        X = self._check_rows(X, reset=True)
+        check_consistent_length(X, y)
+        source_rows, target_rows = split_domains(sample_domain, len(X))
+        labels = source_labels(y, source_rows, domain_given=sample_domain is not None)
+        self.classes_, y_source = encode_classes(labels, self.unknown_label)
+
+        # From here on the order of the caller's rows has no effect, see Rows.in_canonical_order.
+        source, y_source = canonical_source(Rows(X, source_rows), y_source)
+        target = Rows(X, target_rows).in_canonical_order()
+        self.openness_, self.has_target_ = 0.0, len(target) > 0
+        self.history_: list[dict[str, Any]] = []
+        self.step_labels_: IntArray | None = None
+        # A backbone that is trained changes its features: their scales cannot be fixed before.
+        name = self.scaling if context.images is None else NONE
+        given_rows = source, target
+        self.scaler_ = Scaling.fit(RANKS if name == AUTO else name, source, target)
+        source, target = self.scaler_.domains(source, target)
+        report: OpennessReport | None = None
+        if self.has_target_:
+            aligned, openness = aligned_samples(source, y_source, target), self._given_openness()
+            given = check_openness(openness) is not None
+            doubts = find_doubts(source, target, aligned, self.scaler_.name, given)
+            report = study_openness(openness, context.checked, aligned, len(target), doubts)
+        share = 0.0 if report is None else report.share
+        if name == AUTO and report is not None:
+            chosen = self._chosen_scaling(given_rows[0], y_source, given_rows[1], share)
+            if chosen != RANKS:
+                self.scaler_ = Scaling.fit(chosen, *given_rows)
+                source, target = self.scaler_.domains(*given_rows)
+        scores = self._fit_domains(source, y_source, target, share, context)
+        self.scorer_: Any = self.scorer_.cpu().double().eval()
+        if report is not None:
+            scores = self._score_targets(target) if scores is None else scores
+            self._reject(target, scores, report)
+            if warns:
+                names = getattr(self, "feature_names_in_", ())
+                of_columns = column_doubts(names, X, source_rows, target_rows)
+                for line in (*of_columns, *self.openness_report_.warnings):
+                    warnings.warn(line, UserWarning, stacklevel=2)
+        return self
+
+    def _score_targets(self, target: Rows) -> Scores:
+        """Score targets, scaled rows, as later samples are scored."""
+        parts = [self._score_scaled(torch.from_numpy(chunk)) for _, chunk in target.chunks()]
+        return Scores(*(np.concatenate(values) for values in zip(*parts, strict=True)))
+
+    def _finish_step(
+        self, known: FloatArray, context: FitContext, steps: int, **entry: Any
+    ) -> None:
+        """Add a step to `history_` and report it; `known` are the scores of the targets."""
+        step = {"step": len(self.history_) + 1, "mean_score": float(known.mean()), **entry}
+        finish_step(self.history_, context.progress, step, steps)
+
+    def _reject(self, target: Rows, scores: Scores, report: OpennessReport) -> None:
+        """Label the targets of `fit`, and find threshold and slope."""
+        n_classes = len(self.classes_)
+        own_cut = None if report.vouched else self._own_cut(scores)
+        cut = decision.rejection_cut(scores.known, report.share) if own_cut is None else own_cut
+        rejected = float((scores.known < cut).mean())
+        self.openness_report_ = report = report.finished(rejected, own_cut is not None, len(target))
+        self.openness_ = report.share
+        self.rejection_threshold_, self.rejection_sharpness_ = cut, 1.0
+        unknown = decision.unknown_votes(scores.known, report.share_of(scores.known), report.spread)
+        self.rejection_slope_, self.rejection_base_ = fit_unknown(scores.known, unknown, cut)
+
+        in_callers_order = np.argsort(target.index)
+        labels = self.rejection.labels(scores.known, scores.nearest, n_classes)
+        self.transduction_ = self.decode_labels(labels[in_callers_order])
+        if self.step_labels_ is not None:
+            self.step_labels_ = self.step_labels_[:, in_callers_order]
+            self.step_labels_[-1] = labels[in_callers_order]
+        self.transduction_nearest_ = self.classes_[scores.nearest[in_callers_order]]
+        self.transduction_scores_ = scores.known[in_callers_order]
+        self.transduction_proba_ = self.rejection.probabilities(scores)[in_callers_order]
+
+    @property
+    def transduction_confidence_(self) -> Vector:
+        """The probability of each label of `transduction_`."""
+        nearest = np.searchsorted(self.classes_, self.transduction_nearest_)
+        is_unknown = self.transduction_ == self.unknown_label
+        columns = np.where(is_unknown, len(self.classes_), nearest)
+        return np.asarray(self.transduction_proba_[np.arange(len(columns)), columns])
+
+    def calibrate(self, votes: Matrix) -> None:
+        """Take votes of several methods on the targets of `fit` as their probabilities.
+
+        Later samples get the probabilities of this method alone, made as sure as the votes are.
+        """
+        own = np.log(np.maximum(self.transduction_proba_[:, :-1], np.finfo(float).tiny))
+        self.rejection_sharpness_ = decision.fit_sharpness(own, votes[:, :-1])
+        known, cut = self.transduction_scores_, self.rejection_threshold_
+        self.rejection_slope_, self.rejection_base_ = fit_unknown(known, votes[:, -1], cut)
+        self.transduction_proba_ = votes
+
+    def decode_labels(self, indices: IntArray) -> npt.NDArray[Any]:
+        """Turn class indices, C for unknown, into labels."""
+        # numpy would turn the number 3 beside "unknown" into the string "3".
+        names = self.classes_.tolist()
+        same_kind = isinstance(self.unknown_label, str) == isinstance(names[0], str)
+        if not same_kind and not (indices == len(names)).any() and not self.has_target_:
+            return np.asarray(self.classes_[indices])
+        table = np.array([*names, self.unknown_label], dtype=None if same_kind else object)
+        return np.asarray(table[indices])
+
+    def _check_rows(self, X: Any, reset: bool = False) -> Any:
+        if not reset:
+            check_is_fitted(self)
+        floats = {"dtype": [np.float32, np.float64], "ensure_all_finite": False}
+        with warnings.catch_warnings():
+            # Rows without names are as good as those with the names of `fit`; others are refused.
+            warnings.filterwarnings("ignore", "X (does not have valid|has) feature names")
+            try:
+                X = validate_data(self, X, reset=reset, **floats)
+            except (TypeError, ValueError):
+                if is_frame(X):
+                    table = frame_table(X, "X")
+                    table.features(table.names, {})  # An error that names a column of text.
+                raise
+        limits = check_finite(X)
+        return moderated(X, *limits) if reset else X
+
+    @torch.no_grad()
+    def open_set_scores(self, X: Any) -> Scores:
+        """Check later samples and score them."""
+        rows = np.array(self._check_rows(X))
+        copies = copies_of(rows)  # One of them is scored: its bits are the same in every batch.
+        scores = self._score_scaled(self.scaler_(torch.from_numpy(rows[copies.first])))
+        return Scores(*(part[copies.place] for part in scores))
+
+    @torch.no_grad()
+    def _score_scaled(self, rows: Tensor) -> Scores:
+        """Score rows that are checked and scaled.
+
+        A sample must get the same bits in every batch, but BLAS rounds by the number of rows:
+        blocks have one size, the last one padded. And by whether a row begins at an odd place in
+        memory: of odd sizes only every other row is filled.
+        """
+        tables = [array.shape for array in self.scorer_.state_dict().values() if array.ndim == 2]
+        sizes = [rows.shape[1], *(size for shape in tables for size in shape)]
+        apart = 2 if any(size % 2 for size in sizes) else 1
+        blocks = []
+        for start in range(0, len(rows), SCORED_ROWS):
+            part = rows[start : start + SCORED_ROWS]
+            filled = torch.zeros((apart * SCORED_ROWS, rows.shape[1]), dtype=torch.float64)
+            places = slice(0, apart * len(part), apart)
+            filled[places] = part
+            blocks.append([values[places].numpy() for values in self.scorer_(filled)])
+        return Scores(*(np.concatenate(values) for values in zip(*blocks, strict=True)))
+
+    @property
+    def rejection(self) -> Rejection:
+        """How later samples are rejected, if there were targets in `fit`."""
+        return Rejection(
+            threshold=self.rejection_threshold_,
+            slope=self.rejection_slope_,
+            sharpness=self.rejection_sharpness_,
+            base=self.rejection_base_,
+        )
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Label later samples: a class, or `unknown_label` where its probability is above 1/2."""
+        scores = self.open_set_scores(X)
+        labels = scores.nearest
+        if self.has_target_:
+            labels = self.rejection.labels(scores.known, labels, len(self.classes_))
+        return self.decode_labels(labels)
+
+    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
+        """Probabilities; the columns are `classes_`, then unknown."""
+        scores = self.open_set_scores(X)
+        if not self.has_target_:
+            return np.asarray(softmax(scores.classes, axis=1))
+        return self.rejection.probabilities(scores)
+
+    def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
+        """Confidence to be known, negative if rejected; class scores without targets in `fit`."""
+        scores = self.open_set_scores(X)
+        if self.has_target_:
+            if np.isneginf(self.rejection_threshold_):
+                # Nothing is rejected: all values are positive, in the same order.
+                return np.asarray(np.exp(scores.known))
+            return np.asarray(scores.known - self.rejection_threshold_)
+        if len(self.classes_) == 2:
+            return np.asarray(scores.classes[:, 1] - scores.classes[:, 0])
+        return scores.classes
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, sample_domain: Any = None) -> float:
+        """Accuracy (ALL) of the target rows, if any; a label outside `classes_` means unknown."""
+        known, truth = set(self.classes_.tolist()), np.asarray(y).tolist()
+        correct = [
+            predicted == (true if true in known else self.unknown_label)
+            for predicted, true in zip(self.predict(X).tolist(), truth, strict=True)
+        ]
+        counted = np.ones(len(correct)) if sample_weight is None else np.asarray(sample_weight)
+        if sample_domain is not None and (is_target := np.asarray(sample_domain) < 0).any():
+            counted = counted * is_target
+        return float(np.average(correct, weights=counted))
+
+    def get_state(self) -> tuple[dict[str, Any], saving.Arrays]:
+        """Return everything `predict` needs: a JSON-safe dict, and arrays by name."""
+        check_is_fitted(self)
+        arrays = {f"scaling.{k}": v for k, v in self.scaler_.tables.items()}
+        arrays |= {f"scorer.{k}": v.numpy() for k, v in self.scorer_.state_dict().items()}
+        return saving.pack(self), arrays
+
+    @classmethod
+    def from_state(cls, saved: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
+        """Return a classifier that predicts as the one that `get_state` was called on."""
+        try:
+            classifier: Self = saving.unpack(cls, saved)
+            tables = saving.part(arrays, "scaling.")
+            classifier.scaler_ = Scaling(saved["scaling"], tables)
+            tensors = {k: torch.tensor(v) for k, v in saving.part(arrays, "scorer.").items()}
+            classifier.scorer_ = classifier._make_scorer(tensors).double().eval()
+            classifier.scorer_.load_state_dict(tensors)
+        except (KeyError, RuntimeError) as error:
+            missing = " is missing" if isinstance(error, KeyError) else ""
+            raise InputError(f"saved model: {one_line(error)}{missing}; fit again") from None
+        return classifier

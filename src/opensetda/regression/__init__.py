@@ -1,1 +1,0 @@
-"""Kernel regression: DAOD, a rival that also judges the scaling of MovingMeans."""

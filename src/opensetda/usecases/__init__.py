@@ -1,0 +1,37 @@
+"""Whole runs: `fit`, `resume`, `predict`, `evaluate` and `export`, and the run folder they write.
+
+>>> from opensetda.usecases import fit, predict
+>>> run = fit("shop/", "street/", "run")  # doctest: +SKIP
+>>> predict(run, "later/").labels  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from opensetda.progress import RunListener
+    from opensetda.runs.folder import RunFolder
+    from opensetda.runs.options import FitOptions, ImageOptions, TableOptions
+    from opensetda.usecases.evaluate_run import Evaluation, evaluate
+    from opensetda.usecases.export_model import ExportedModel, export
+    from opensetda.usecases.fit_run import FittedRun, fit, resume
+    from opensetda.usecases.predict_samples import WrittenLabels, extract_features, predict
+
+__all__ = ["Evaluation", "ExportedModel", "FitOptions", "FittedRun", "ImageOptions", "RunFolder",
+           "RunListener", "TableOptions", "WrittenLabels", "evaluate", "export",
+           "extract_features", "fit", "predict", "resume"]  # fmt: skip
+
+_HOMES = ("progress", "runs.options", "runs.folder", "usecases.fit_run", "usecases.predict_samples",
+          "usecases.evaluate_run", "usecases.export_model")  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    # Imported on first use: the command line imports light modules of this package for its help.
+    if name in __all__:
+        for home in _HOMES:
+            module = importlib.import_module(f"opensetda.{home}")
+            if hasattr(module, name):
+                return getattr(module, name)
+    raise AttributeError(f"module 'opensetda.usecases' has no attribute {name!r}")

@@ -1,0 +1,229 @@
+"""Fit a method to rows of two domains, label targets beyond memory, and write the run folder.
+
+Of targets beyond memory a random sample is learned from, drawn by the content of the rows, so
+their order has no effect. Every target is then scored as later samples are. The threshold is
+where the share of unknowns, estimated on the sample, cuts the sorted scores of all targets.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet
+
+from opensetda import __version__
+from opensetda.context import FitContext
+from opensetda.methods.base import OpenSetClassifier
+from opensetda.progress import CountingProgress
+from opensetda.rows import IntArray, Rows, content_keys, row_chunks
+from opensetda.runs import folder as files
+from opensetda.runs.integrity import Manifest
+from opensetda.runs.options import SAMPLE, SMALLEST_SAMPLE
+from opensetda.runs.predictions import IMAGE_ID, PredictionTable, PredictionWriter, row_numbers
+from opensetda.runs.sample_map import RunView
+from opensetda.share.decision import rejection_cut
+from opensetda.system.files import plain, write_json
+from opensetda.system.memory import peak_megabytes
+from opensetda.system.sizes import FitSize
+from opensetda.usecases.corrections import Corrections
+from opensetda.usecases.opinions import dispute, second_opinions
+
+_PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "pyarrow", "timm", "pillow")
+# Largest size of the table of probabilities of a sample: with many classes it is smaller.
+SAMPLE_CELLS = 2**25
+# Numbers of features, or of probabilities, that are in memory at a time; rows at most.
+CHUNK_CELLS, CHUNK_ROWS = 2**22, 2**13
+
+
+def fit_domains(
+    classifier: OpenSetClassifier,
+    source: npt.NDArray[Any],
+    labels: Any,
+    target: npt.NDArray[Any],
+    sample: IntArray | None = None,
+    context: FitContext | None = None,
+    seed: int = 0,
+    opinions: int = 0,
+) -> float:
+    """Fit a classifier on source and target rows, and return the seconds of its `fit`.
+
+    Both may be memory maps, of any type of number; `sample` are the target rows to learn from,
+    None for all. With images in the context, their backbone is trained: by the method, or in
+    rounds (from `seed`), which it labels the targets for. So many other methods are asked for
+    `opinions` on the labels.
+    """
+    context = context or FitContext()
+    chosen = np.arange(len(target)) if sample is None else sample
+    # The targets' places in y hold the first source label: any value would do, none is read.
+    y = np.concatenate([labels, np.repeat(labels[:1], len(chosen))])
+    domain = np.repeat([0, -1], [len(source), len(chosen)])
+    classes = len(set(np.asarray(labels).tolist()))
+    FitSize(len(source), len(chosen), source.shape[1], classes).check()
+    X = np.empty((len(source) + len(chosen), source.shape[1]), dtype=np.float32)
+    both = (Rows(source, np.arange(len(source))), 0), (Rows(target, chosen), len(source))
+    for rows, place in both:
+        for part, chunk in rows.chunks():
+            X[place + part.start : place + part.stop] = chunk
+    start = time.perf_counter()
+    if context.images is None or classifier.trains_backbone:
+        classifier.fit(X, y, sample_domain=domain, context=context)
+    else:
+        from opensetda.training.rounds import fit_in_rounds
+
+        fit_in_rounds(classifier, X, y, domain, context, seed)
+    seconds = time.perf_counter() - start
+    if opinions and classifier.has_target_:
+        if context.images is not None:
+            from opensetda.methods.inputs import features_of
+            from opensetda.system.processes import this_process
+
+            X = features_of(context.images, np.arange(len(X)), this_process().device)
+        found = second_opinions(classifier, X, y, domain, opinions)
+        report = classifier.openness_report_
+        warnings = *report.warnings, *dispute(found)
+        classifier.openness_report_ = replace(report, warnings=warnings)
+    return seconds
+
+
+def sample_size(n_classes: int, wanted: int = SAMPLE) -> int:
+    """Return the largest number of targets to learn from."""
+    return min(wanted, max(SMALLEST_SAMPLE, SAMPLE_CELLS // n_classes))
+
+
+def draw_sample(X: npt.NDArray[Any], size: int) -> IntArray:
+    """Return the rows, ascending, whose content has the smallest hashes.
+
+    Content that occurs several times gets its share, by largest remainders.
+    """
+    chunk = max(1, min(CHUNK_ROWS, CHUNK_CELLS // X.shape[1]))
+    keys = np.concatenate([content_keys(rows) for _, rows in row_chunks(X, chunk)])
+    rows = np.flatnonzero(keys <= np.unique(keys)[:size][-1])
+    _, content, counts = np.unique(keys[rows], return_inverse=True, return_counts=True)
+    exact = counts * (min(size, len(rows)) / len(rows))
+    wanted = np.minimum(np.floor(exact).astype(np.intp), counts)
+    left = min(size, len(rows)) - int(wanted.sum())
+    wanted[np.argsort(wanted - exact, kind="stable")[:left]] += 1
+    by_content = np.argsort(content, kind="stable")
+    earlier_twins = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.sort(rows[by_content[earlier_twins < np.repeat(wanted, counts)]])
+
+
+def label_targets(
+    classifier: OpenSetClassifier,
+    X: npt.NDArray[Any],
+    ids: Any | None,
+    id_name: str,
+    folder: Path,
+    progress: CountingProgress = lambda done, total: None,
+) -> Counter[str]:
+    """Write the predictions of all targets to a folder, and return how many got each label.
+
+    Each target is scored twice: for the threshold, which is set in the classifier, and for its
+    label; after the first time it is half done.
+    """
+    n_classes = len(classifier.classes_)
+    size = max(1, min(CHUNK_ROWS, CHUNK_CELLS // max(X.shape[1], n_classes)))
+    passes = 1 if classifier.openness_report_.own_boundary else 2
+    if passes == 2:
+        known = np.empty(len(X))
+        for start, chunk in row_chunks(X, size):
+            known[start : start + len(chunk)] = classifier.open_set_scores(chunk).known
+            progress((start + len(chunk)) // 2, len(X))
+        classifier.rejection_threshold_ = rejection_cut(known, classifier.openness_)
+    counts: Counter[str] = Counter()
+    step = f"{files.STEP_PREFIX}{max(len(classifier.history_), 1)}"
+    name = files.predictions_name(len(X))
+    with PredictionWriter(folder / name) as full, PredictionWriter(folder / files.STEPS) as steps:
+        for start, chunk in row_chunks(X, size):
+            part = slice(start, start + len(chunk))
+            own = row_numbers(part.stop, start) if ids is None else np.asarray(ids[part])
+            table = PredictionTable.of_samples(classifier, chunk, own, id_name)
+            counts.update(table.labels.tolist())
+            rows = table.to_arrow()
+            full.write(rows)
+            steps.write(rows.select([id_name, "label"]).rename_columns(["id", step]))
+            progress(len(X) - (len(X) - part.stop) // passes, len(X))
+    return counts
+
+
+def write_run(
+    folder: Path,
+    classifier: OpenSetClassifier,
+    record: Mapping[str, Any],
+    ids: npt.NDArray[Any] | None,
+    view: RunView | None = None,
+    seconds: tuple[float, float] = (0.0, 0.0),
+    feature_names: tuple[str, ...] | None = None,
+    corrections: Corrections | None = None,
+) -> files.RunFolder:
+    """Write the files of a run into a folder that `new_folder` gave; what is there belongs to it.
+
+    `record` has entries of ``settings.json``; reading the data and fitting took `seconds`. Labels
+    that are there already are kept: the classifier has seen only a sample of the targets.
+    """
+    state = files.write_model(folder, classifier, record["method"], feature_names)
+    write_json(folder / files.ENVIRONMENT, environment(*seconds))
+    lines = [json.dumps(plain(entry), allow_nan=False) + "\n" for entry in classifier.history_]
+    (folder / files.HISTORY).write_text("".join(lines), encoding="utf-8")
+    estimates = {
+        "openness": plain(classifier.openness_report_.to_dict()),
+        # As the model has them, with infinity as a word.
+        "rejection": {name: state[f"rejection_{name}"] for name in ("threshold", "slope", "base")},
+    }
+    write_json(folder / files.ESTIMATES, estimates)
+    if view is not None:
+        view.write(folder / files.VIEW)
+    if not (folder / files.STEPS).exists():
+        id_name = "id" if record.get("backbone") is None else IMAGE_ID
+        predictions = PredictionTable.of_targets(classifier, ids, id_name)
+        if corrections is not None:
+            predictions = corrections.applied_to(predictions)
+        predictions.write(folder / files.predictions_name(len(predictions)))
+        _write_steps(folder / files.STEPS, predictions, classifier)
+    settings = {
+        **{"format": files.FORMAT, "version": files.VERSION},
+        **dict.fromkeys(files.Settings.__annotations__),
+        **{"columns": {}, "has_ids": ids is not None, **record},
+        **{"scaling": classifier.scaler_.name, "classes": list(map(str, classifier.classes_))},
+    }
+    write_json(folder / files.SETTINGS, settings)
+    # Last: a folder without it is not a run.
+    Manifest.of(folder).write()
+    return files.RunFolder.open(folder)
+
+
+def environment(data_seconds: float, fit_seconds: float) -> dict[str, Any]:
+    """Return the machine and the versions a run was made with."""
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpu_count": os.cpu_count(),
+        "packages": {"opensetda": __version__, **{p: metadata.version(p) for p in _PACKAGES}},
+        "data_seconds": round(data_seconds, 3),
+        "fit_seconds": round(fit_seconds, 3),
+        "peak_megabytes": plain(round(peak_megabytes(), 1)),
+    }
+
+
+def _write_steps(path: Path, predictions: PredictionTable, classifier: OpenSetClassifier) -> None:
+    """Write the targets' labels after each step; only the last if the method keeps none."""
+    steps = {max(len(classifier.history_), 1): classifier.transduction_}
+    if classifier.step_labels_ is not None:
+        steps = dict(enumerate(map(classifier.decode_labels, classifier.step_labels_), start=1))
+    columns = {"id": pa.array(predictions.ids.tolist(), pa.string())}
+    for step, labels in steps.items():
+        column = pa.array(map(str, labels.tolist()), pa.string()).dictionary_encode()
+        columns[f"{files.STEP_PREFIX}{step}"] = column
+    pyarrow.parquet.write_table(pa.table(columns), path)

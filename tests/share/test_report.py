@@ -1,0 +1,147 @@
+"""The share of unknowns without labels: what is reported, and how far off it is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from feature_shifts import FEATURE_SHIFTS, feature_task
+from opensetda import InputError
+from opensetda.features.alignment import aligned_samples
+from opensetda.rows import Rows
+from opensetda.share.evidence import LARGEST_SHARE, Evidence, ShareEstimate
+from opensetda.share.report import (
+    ESTIMATE,
+    HARDLY_KNOWN,
+    HIDDEN,
+    NO_UNKNOWNS,
+    RANKING_SPREAD,
+    WIDE,
+    OpennessReport,
+    check_openness,
+    study_openness,
+)
+
+EVIDENCE = Evidence(hidden=0.52, hidden_moved=0.48, margin=-0.5, below=0.375, n_classes=10)
+
+
+def report_of(openness, found, half=0.14, rejected=None, own_boundary=False, n=100, **evidence):
+    """The finished report of a run whose estimate is `found`, within `half`."""
+    estimate = ShareEstimate(found, max(found - half, 0.0), min(found + half, 1.0))
+    told, seen = openness != "auto", EVIDENCE._replace(**evidence)
+    used = found if found >= NO_UNKNOWNS else 0.0
+    share = openness if told else used
+    report = OpennessReport(
+        share=share,
+        low=estimate.low,
+        high=estimate.high,
+        told=told,
+        found_unknowns=used > 0,
+        estimates={ESTIMATE: estimate, HIDDEN: ShareEstimate(*[seen.hidden] * 3)},
+        evidence=seen,
+        warnings=(),
+    )
+    return report.finished(share if rejected is None else rejected, own_boundary, n)
+
+
+# On tasks whose share is known --------------------------------------------------------------
+
+OPENNESS = [0.0, 0.25, 0.5, 0.75]
+# Measured, rounded up. Noise in all directions lowers the score of every target.
+MEAN_ERROR = dict.fromkeys(FEATURE_SHIFTS, 0.1) | {"noise": 0.22}
+
+
+def estimate_of(shift, openness, seed=0):
+    task = feature_task(10, 10, 128, shift, openness, seed=seed)
+    y = np.unique(task.source_labels, return_inverse=True)[1]
+    domains = (Rows(X, np.arange(len(X))) for X in (task.source_features, task.target_features))
+    source, target = domains
+    report = study_openness("auto", None, aligned_samples(source, y, target), len(target))
+    return report.estimates[ESTIMATE]
+
+
+@pytest.mark.parametrize("shift", FEATURE_SHIFTS)
+def test_shares_of_generated_shifts(shift):
+    estimates = [estimate_of(shift, openness) for openness in OPENNESS]
+    errors = np.array([found.share for found in estimates]) - OPENNESS
+    assert np.abs(errors).mean() <= MEAN_ERROR[shift], errors
+    holds = [
+        found.low <= share <= found.high for found, share in zip(estimates, OPENNESS, strict=True)
+    ]
+    assert sum(holds) >= len(holds) - (2 if shift == "noise" else 0)
+    shares = [found.share for found in estimates]
+    assert shares == sorted(shares)
+
+
+@pytest.mark.parametrize(("share", "used"), [(NO_UNKNOWNS / 2, 0.0), (NO_UNKNOWNS, NO_UNKNOWNS)])
+def test_a_tiny_share_is_none(monkeypatch, share, used):
+    found = ShareEstimate(share, 0.0, 0.2)
+    monkeypatch.setattr("opensetda.share.report.estimate_share", lambda *_: found)
+    rows, y = np.eye(6), np.arange(6) % 3
+    report = study_openness("auto", None, (rows, y, rows), 6)
+    assert (report.share, report.found_unknowns) == (used, used > 0)
+
+
+# In words -----------------------------------------------------------------------------------
+
+WHY = "hidden classes alone say 0.52, and 38% of the targets score below nine tenths of the source"
+
+
+@pytest.mark.parametrize(
+    ("openness", "found", "followed", "words"),
+    [
+        ("auto", 0.5, None, f"estimated: {WHY}"),
+        ("auto", 0.0, None, f"no unknowns were found, so nothing is rejected ({WHY})"),
+        (0.4, 0.5, None, f"as given; the data look like 0.50 (0.36 to 0.64) ({WHY})"),
+        (
+            *("auto", 0.5, 0.4),
+            "what the method's own boundary rejects; the data look like 0.50 (0.36 to 0.64) "
+            f"({WHY})",
+        ),
+    ],
+)
+def test_where_a_share_comes_from(openness, found, followed, words):
+    own = followed is not None
+    assert report_of(openness, found, rejected=followed, own_boundary=own).origin == words
+
+
+def test_a_share_that_the_data_contradict():
+    told, found = 0.9, 0.4
+    report = report_of(told, found)
+    assert report.share == told
+    (warning,) = report.warnings
+    assert warning.startswith(f"openness {told:.2f} was given, but the data look like {found:.2f}")
+    assert report_of(told, found, half=0.5).warnings == ()  # within the interval
+
+
+def test_an_interval_that_is_wide():
+    assert report_of("auto", 0.5, half=WIDE / 2 - 0.01).warnings == ()
+    report = report_of("auto", 0.5, half=WIDE / 2 + 0.01, n_classes=3)
+    (warning,) = report.warnings
+    assert warning.startswith("the share of unknowns is uncertain (34% to 66%): mark 30 targets")
+    assert "--openness" in warning
+    assert "osda review" in warning
+    assert report.spread == pytest.approx(np.hypot(RANKING_SPREAD, 0.16 / 1.645))
+    assert report_of(0.5, 0.5, half=0.2).spread == RANKING_SPREAD
+
+
+@pytest.mark.parametrize(("share", "below"), [(0.5, HARDLY_KNOWN), (LARGEST_SHARE, 0.0)])
+def test_hardly_anything_known(share, below):
+    (warning,) = report_of("auto", share, below=below).warnings
+    assert warning.startswith("hardly any target looks like a known class")
+    assert "--openness" in warning
+
+
+def test_equal_targets_that_are_not_separated():
+    assert report_of("auto", 0.4, rejected=0.41).warnings == ()
+    (warning,) = report_of("auto", 0.4, rejected=0.0).warnings
+    assert warning.startswith("the share of unknowns is 0.40, but 0% of the targets are rejected")
+
+
+# What may be given --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [1, np.nan, True, "Auto"])
+def test_no_shares(share):
+    with pytest.raises(InputError, match=r"a number in \[0, 1\), or 'auto'"):
+        check_openness(share)
