@@ -13,6 +13,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 if TYPE_CHECKING:
     from opensetda.errors import InputError as InputError
+    from opensetda.methods.committee import Committee as Committee
     from opensetda.methods.daod import DAOD as DAOD
     from opensetda.methods.means.estimator import ClassMeans as ClassMeans
     from opensetda.methods.means.estimator import MovingMeans as MovingMeans
@@ -31,18 +32,25 @@ if TYPE_CHECKING:
     from opensetda.runs.folder import save as save
 
 # Imported on first use, so that `import opensetda` and `osda --help` do not wait for torch.
-_RIVALS = ("ATI", "DANN", "MMD", "OSBP", "STA")
 _HOMES = {
-    **{rival: f"methods.rivals.{rival.lower()}" for rival in _RIVALS},
-    "SourceOnly": "methods.rivals.source_only",
+    "ATI": "methods.rivals.ati",
+    "ClassMeans": "methods.means.estimator",
+    "Committee": "methods.committee",
+    "DANN": "methods.rivals.dann",
     "DAOD": "methods.daod",
     "InputError": "errors",
-    **dict.fromkeys(("ClassMeans", "MovingMeans", "SmoothedMeans"), "methods.means.estimator"),
-    "evaluate": "metrics",
+    "MMD": "methods.rivals.mmd",
+    "MovingMeans": "methods.means.estimator",
+    "OSBP": "methods.rivals.osbp",
     "PGLClassifier": "pgl.estimator",
     "PGLSettings": "pgl.settings",
+    "STA": "methods.rivals.sta",
+    "SmoothedMeans": "methods.means.estimator",
+    "SourceOnly": "methods.rivals.source_only",
+    "evaluate": "metrics",
+    "load": "runs.folder",
+    "save": "runs.folder",
     "show": "report",
-    **dict.fromkeys(("load", "save"), "runs.folder"),
 }
 __all__ = ["__version__", *_HOMES]
 

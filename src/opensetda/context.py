@@ -11,6 +11,7 @@ import numpy.typing as npt
 from opensetda.progress import ProgressListener
 from opensetda.rows import IntArray
 from opensetda.share.audit import CheckedTargets
+from opensetda.share.report import OpennessReport
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -58,3 +59,4 @@ class FitContext(NamedTuple):
     images: TrainableImages | None = None  # behind the rows of X, to train their backbone
     checkpoints: CheckpointStore | None = None  # where steps are saved, and continued from
     checked: CheckedTargets | None = None  # by a person; an audit overrules the estimated share
+    studied: OpennessReport | None = None  # the share, as an earlier fit to these targets found it

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,14 +16,19 @@ FloatArray = npt.NDArray[np.floating[Any]]
 IntArray = npt.NDArray[np.intp]
 Limits = npt.NDArray[np.float64]
 
-CHUNK_ROWS, READ_ROWS = 4096, 256
+T = TypeVar("T")
+
+CHUNK_ROWS = 4096
+READ_ROWS = 256
 CHUNK_NUMBERS = 2**24  # in a chunk of wide rows; up to 4,096 columns a chunk has all of its rows
 # With more columns, moments and quantiles are computed from so many numbers, and products of rows
 # replace those of columns.
-WIDE, WIDE_NUMBERS = 4096, 2**25
+WIDE = 4096
+WIDE_NUMBERS = 2**25
 KEPT_BYTES = 2**28  # scaled rows of a domain are kept in memory up to this size
 # Squares of numbers beyond these powers of two, or sums of them, overflow or vanish.
-SMALLEST_POWER, LARGEST_POWER = -20, 40
+SMALLEST_POWER = -20
+LARGEST_POWER = 40
 # In single precision little is left of values that differ by less than this share of their size.
 FAR_OFF = 2.0**-16
 
@@ -147,16 +153,63 @@ def split_domains(sample_domain: Any, n_rows: int) -> tuple[IntArray, IntArray]:
     return source, target
 
 
-def canonical_source(source: Rows, y: IntArray) -> tuple[Rows, IntArray]:
-    """Return source rows in canonical order, equal rows by label, and their labels."""
-    label_of_row = np.zeros(len(source.X), dtype=np.intp)
-    label_of_row[source.index] = y
-    ordered = source.in_canonical_order()
-    assert ordered.keys is not None
-    # Equal rows with different labels are ordered by label, not by the caller.
-    order = np.lexsort((label_of_row[ordered.index], ordered.keys))
-    ordered = Rows(ordered.X, ordered.index[order], ordered.keys[order])
-    return ordered, label_of_row[ordered.index]
+@dataclass(frozen=True)
+class Domains:
+    """What every method is fitted to: labelled rows of the source, and rows of the target.
+
+    Rows are in canonical order: their content decides it, equal rows of the source by label. `y`
+    has the class of each source row, as an index into the sorted `classes`; there is no label of
+    a target. What is computed `once` stays with the value: methods that are fitted to the same
+    domains share it.
+    """
+
+    source: Rows
+    y: IntArray
+    target: Rows
+    classes: npt.NDArray[Any]
+    _computed: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
+
+    @classmethod
+    def of(cls, source: Rows, y: IntArray, target: Rows, classes: npt.NDArray[Any]) -> Domains:
+        """Order the rows of both domains by their content alone."""
+        label_of_row = np.zeros(len(source.X), dtype=np.intp)
+        label_of_row[source.index] = y
+        ordered = source.in_canonical_order()
+        assert ordered.keys is not None
+        # Equal rows with different labels are ordered by label, not by the caller.
+        order = np.lexsort((label_of_row[ordered.index], ordered.keys))
+        ordered = Rows(ordered.X, ordered.index[order], ordered.keys[order])
+        labels = label_of_row[ordered.index]
+        return cls(ordered, labels, target.in_canonical_order(), classes)
+
+    @property
+    def n_classes(self) -> int:
+        """The number of known classes, C."""
+        return len(self.classes)
+
+    @property
+    def has_target(self) -> bool:
+        """Whether there are rows of the target."""
+        return len(self.target) > 0
+
+    def reordered(self) -> Domains:
+        """Return the same rows in canonical order, if their content has changed."""
+        return Domains.of(self.source, self.y, self.target, self.classes)
+
+    def once(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """Return what was computed for this key, or compute it now."""
+        if key not in self._computed:
+            self._computed[key] = compute()
+        found: T = self._computed[key]
+        return found
+
+    def sample(self, most: int) -> Domains:
+        """Return at most `most` rows of each domain, a random sample; every class keeps a row."""
+        if len(self.source) <= most and len(self.target) <= most:
+            return self
+        places = first_of_every_class(self.y, self.n_classes, most)
+        source = self.source.take(places)
+        return Domains(source, self.y[places], self.target.first(most), self.classes)
 
 
 def first_of_every_class(y: IntArray, n_classes: int, most: int) -> IntArray:

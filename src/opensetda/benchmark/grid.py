@@ -47,7 +47,7 @@ from opensetda.system.files import (
 )
 from opensetda.system.memory import peak_megabytes, reset_peak
 from opensetda.usecases.evaluate_run import evaluate_targets
-from opensetda.usecases.fit_rows import fit_domains
+from opensetda.usecases.fit_rows import FittedMethod, fit_method, read_rows_of
 from opensetda.usecases.read_domains import image_recipe
 
 CELLS, IDENTITY, ACTIVATIONS = "cells", "benchmark.json", "activations"
@@ -281,8 +281,9 @@ def _measure(tasks: TaskSet, cell: Cell, out: Path) -> Row:
     reset_peak()
     worked = time.process_time()
     images = _images(tasks, cell, task, out) if tasks.images.finetune else None
-    seconds = fit_task(classifier, task, FitContext(images=images), cell.seed)
-    costs = seconds, time.process_time() - worked, peak_megabytes()
+    fitted = fit_task(classifier, task, FitContext(images=images), cell.seed)
+    classifier = fitted.classifier
+    costs = fitted.seconds, time.process_time() - worked, peak_megabytes()
     targets = task.target_features
     if images is not None:
         from opensetda.methods.inputs import features_of
@@ -307,10 +308,10 @@ def fit_task(
     task: OpenSetTask,
     context: FitContext | None = None,
     seed: int = 0,
-) -> float:
-    """Fit on a task without its truth, and return the seconds it took."""
-    domains = task.source_features, task.source_labels, task.target_features
-    return fit_domains(classifier, *domains, context=context, seed=seed)
+) -> FittedMethod:
+    """Fit on a task without its truth."""
+    domains = read_rows_of(task.source_features, task.source_labels, task.target_features)
+    return fit_method(classifier, domains, context, seed)
 
 
 def _images(tasks: TaskSet, cell: Cell, task: OpenSetTask, out: Path) -> TrainableImages:

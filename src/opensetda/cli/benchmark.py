@@ -119,7 +119,7 @@ def benchmark(
     if unlabelled:
         if target is None:
             raise InputError("--unlabelled: give a SOURCE and a TARGET of your own")
-        _compare_opinions(Path(protocol), target, options.cached(images), tables, context.obj)
+        _compare_methods(Path(protocol), target, options.cached(images), tables, context.obj)
         return
     names = list(dict.fromkeys(methods or COMPARED))
     settings, (swept, shares_of_targets) = parse_settings(changes), _parse_sweep(sweep)
@@ -199,30 +199,44 @@ def benchmark(
         raise typer.Exit(1)
 
 
-def _compare_opinions(
+def _compare_methods(
     source: Path, target: Path, images: ImageOptions, tables: TableOptions, typed: Sequence[str]
 ) -> None:
-    """Show the opinions of quick methods on a target without labels."""
+    """Compare quick methods on a target without labels."""
     from opensetda.cli.bars import ConsoleListener
     from opensetda.runs.options import FitRequest, absolute
-    from opensetda.system.files import temporary_folder
-    from opensetda.usecases.opinions import compare_opinions
+    from opensetda.system.files import in_shell, temporary_folder
+    from opensetda.usecases.compare_methods import clear_winner, compare_methods
     from opensetda.usecases.read_domains import load
 
     how: Any = {"identity": "", "images": images, "tables": tables, "command": tuple(typed)}
     request = FitRequest(source=absolute(source), target=absolute(target), **how)
     with temporary_folder() as scratch:
         data = load(request, ConsoleListener(), scratch)
-        with counting_progress("opinions", "method") as progress:
-            rows = compare_opinions(data.source, data.labels, data.target, progress)
-    cells = [[row.method, row.scaling, *map(console.percent, row[2:])] for row in rows]
-    headings = ["unknown", "agrees with the others", "HOS, hidden classes"]
-    console.show_table("Opinions (%)", ["method", "columns"], headings, cells)
-    best = max(rows, key=lambda row: row.hidden_hos)
-    if best.hidden_hos == best.hidden_hos:
-        how = f"osda fit --method {best.method} --scaling {best.scaling}"
-        console.say(f"Hidden classes of the source, which know nothing of the shift, favour: {how}")
-    console.result({"opinions": [row._asdict() for row in rows]})
+        with counting_progress("compare", "method") as progress:
+            rows = compare_methods(data.source, data.labels, data.target, progress)
+    console.say("Classes of the source that are hidden in turn know nothing of the domain shift.")
+    cells = [
+        [
+            row.method,
+            row.scaling,
+            console.percent(row.unknown),
+            console.percent(row.agreement),
+            console.percent(row.hidden_hos),
+            console.percent(row.hidden_error),
+        ]
+        for row in rows
+    ]
+    headings = ["unknown", "agrees with the others", "HOS, hidden classes", "+-"]
+    console.show_table("Methods (%)", ["method", "columns"], headings, cells)
+    best = clear_winner(rows)
+    if best is None:
+        console.say("Hidden classes do not separate these methods: keep the default.")
+    else:
+        domains = f"{in_shell(source)} {in_shell(target)}"
+        how = f"--out RUN --method {best.method} --scaling {best.scaling}"
+        console.say(f"Best on hidden source classes: osda fit {domains} {how}")
+    console.result({"methods": [asdict(row) for row in rows]})
 
 
 def _parse_sweep(text: str | None) -> tuple[tuple[str, list[str]] | None, Sequence[float | None]]:

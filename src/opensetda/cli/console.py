@@ -134,11 +134,12 @@ def percent(value: float | None) -> str:
 def show_estimates(classifier: OpenSetClassifier) -> None:
     """Print what was estimated without labels."""
     from opensetda.features.scaling import SENTENCES
+    from opensetda.share.report import ShareSource
 
     report = classifier.openness_report_
     # Otherwise the interval is not that of the share; the origin says what the data look like.
-    estimated = not report.told and not report.own_boundary
-    interval = f" ({report.low:.2f} to {report.high:.2f})" if estimated else ""
+    has_interval = report.source in (ShareSource.ESTIMATED, ShareSource.AUDITED)
+    interval = f" ({report.low:.2f} to {report.high:.2f})" if has_interval else ""
     say(f"share of unknowns: {report.share:.2f}{interval}, {report.origin}")
     say(f"columns: {SENTENCES[classifier.scaler_.name]}")
     right = float(classifier.transduction_confidence_.mean())

@@ -115,19 +115,22 @@ def _finish(run: FittedRun) -> None:
     if training is None or request is None:
         _finish_complete(run)
         return
-    classifier, counts, shell = training.classifier, training.labels, in_shell(path)
+    fitted = training.fitted
+    classifier = fitted.classifier
+    counts = training.labels
+    shell = in_shell(path)
     report = None
     n_cells = counts.total() * max(len(classifier.classes_), _FEWEST_CLASSES)
     if request.report and n_cells > _MOST_CELLS:
         console.note("no report: with so many targets and classes it needs much memory")
     elif request.report:
         report = report_at_end(path)
-    if len(classifier.history_) > 1:
-        console.show_steps(classifier.history_, {})
+    if len(fitted.history) > 1:
+        console.show_steps(fitted.history, {})
     labels = console.show_labels(counts, classifier.unknown_label)
     console.show_estimates(classifier)
     many = console.counted(counts.total(), training.noun)
-    console.say(f"Labelled {many} of {printable(training.target)} in {training.seconds:.1f} s.")
+    console.say(f"Labelled {many} of {printable(training.target)} in {fitted.seconds:.1f} s.")
     later = "FILE" if training.noun == "row" else "PATHS"
     console.say_places(
         labels=path / predictions_name(counts.total()),
@@ -143,7 +146,7 @@ def _finish(run: FittedRun) -> None:
             "method": request.method,
             "targets": counts.total(),
             **labels,
-            "openness": classifier.openness_report_.to_dict(),
+            "openness": fitted.report.to_dict(),
             "scaling": classifier.scaler_.name,
             "files": {file.name: file for file in sorted(path.iterdir())},
             "tensorboard": None if request.tensorboard is None else Path(request.tensorboard),
@@ -151,7 +154,7 @@ def _finish(run: FittedRun) -> None:
             "broken": training.n_broken,
             "resumed": run.resumed,
             "data_seconds": training.data_seconds,
-            "seconds": training.seconds,
+            "seconds": fitted.seconds,
         }
     )
 
@@ -166,7 +169,7 @@ def demo(
     """Label scikit-learn's digits by MNIST's: 0 to 4 are known, 5 to 9 unknown.
 
     Downloads nothing. Compares three methods, and writes the run folder of the
-    default, moving-means.
+    default, the committee.
     """
     from opensetda.system.files import in_shell
     from opensetda.usecases.demo import run_demo

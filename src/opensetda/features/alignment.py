@@ -7,7 +7,7 @@ graph of nearest rows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,16 +19,18 @@ from torch import Tensor, nn
 from opensetda.rows import (
     WIDE,
     WIDE_NUMBERS,
+    Domains,
     FloatArray,
     IntArray,
     Rows,
-    first_of_every_class,
     unit_rows,
 )
 
 Matrix = npt.NDArray[np.float32]
 Vector = npt.NDArray[np.float64]
 
+COMPONENTS = 64
+WHITENING = 0.5
 MOMENT_ROWS = 16_384  # rows per domain that principal components are computed from
 SAMPLED_ROWS = 2000  # rows of each domain that the share of unknowns is estimated from
 FEW_OF_MANY = 8  # with so many times as many columns as components, these are found one by one
@@ -73,7 +75,11 @@ class Alignment(nn.Module):
 
     @classmethod
     def fit(
-        cls, source: Rows, target: Rows, components: int | None = 64, whitening: float = 0.5
+        cls,
+        source: Rows,
+        target: Rows,
+        components: int | None = COMPONENTS,
+        whitening: float = WHITENING,
     ) -> Alignment:
         """Compute means and components; without a target, from the source alone."""
         means = _means(source, target)
@@ -192,12 +198,31 @@ def _largest_eigenvectors(moment: npt.NDArray[np.float64], keep: int) -> tuple[A
     return values[order], vectors[:, order]
 
 
-def aligned_samples(source: Rows, y: IntArray, target: Rows) -> tuple[Matrix, IntArray, Matrix]:
+class Aligned(NamedTuple):
+    """Rows of both domains in one space: (n_s, d), (n_t, d)."""
+
+    alignment: Alignment
+    source: Matrix
+    target: Matrix
+
+
+def aligned(domains: Domains, components: int | None, whitening: float) -> Aligned:
+    """Align all rows of both domains, once for all methods that are fitted to them."""
+
+    def compute() -> Aligned:
+        alignment = Alignment.fit(domains.source, domains.target, components, whitening)
+        return Aligned(
+            alignment, alignment.source(domains.source), alignment.target(domains.target)
+        )
+
+    return domains.once(("aligned", components, whitening), compute)
+
+
+def aligned_samples(domains: Domains) -> tuple[Matrix, IntArray, Matrix]:
     """Return some rows of both domains in one space, and the classes of those of the source."""
-    places = first_of_every_class(y, int(y.max()) + 1, SAMPLED_ROWS)
-    source, target = source.take(places), target.first(SAMPLED_ROWS)
-    alignment = Alignment.fit(source, target)
-    return alignment.source(source), y[places], alignment.target(target)
+    sample = domains.sample(SAMPLED_ROWS)
+    found = aligned(sample, COMPONENTS, WHITENING)
+    return found.source, sample.y, found.target
 
 
 def nearest(z: Tensor, others: Tensor, count: int) -> tuple[Tensor, Tensor]:

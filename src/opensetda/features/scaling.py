@@ -14,9 +14,11 @@ from torch import Tensor, nn
 
 from opensetda.errors import InputError
 from opensetda.features.alignment import sampled
-from opensetda.rows import WIDE, FloatArray, Moderated, Rows
+from opensetda.rows import WIDE, Domains, FloatArray, Moderated, Rows
 
-NONE, STANDARD, RANKS, AUTO = "none", "standard", "ranks", "auto"
+NONE = "none"
+STANDARD = "standard"
+RANKS = "ranks"
 SENTENCES = {
     NONE: "as given",
     STANDARD: "standardised within each domain",
@@ -30,7 +32,7 @@ Table = npt.NDArray[np.float64]
 
 
 class Scaling(nn.Module):
-    """One way to scale columns, by tables: arrays by name, which a saved model keeps.
+    """One way to scale columns, by tables: buffers, which a saved model keeps.
 
     "standard" has mean and deviation, (2, D), of "source" and "target", which become 0 and 1;
     "ranks" their evenly spaced quantiles, (`LEVELS` or fewer, D): a value becomes the normal score
@@ -38,44 +40,60 @@ class Scaling(nn.Module):
     ones before, see `opensetda.rows.Moderated`.
     """
 
-    def __init__(self, name: str, tables: Mapping[str, Table]) -> None:
+    source: Tensor | None
+    target: Tensor | None
+    offset: Tensor | None
+    scale: Tensor | None
+
+    def __init__(self, name: str, tables: Mapping[str, Tensor]) -> None:
         super().__init__()
         check_scaling(name)
-        self.name, self.tables = name, tables
-        self._source: Callable[[Tensor], Tensor] | None = None
-        self._target: Callable[[Tensor], Tensor] | None = None
-        if name != NONE:
-            domains = [torch.from_numpy(tables[domain]) for domain in ("source", "target")]
-            if name == RANKS:
-                self._source, self._target = map(normal_scores, domains)
-            else:
-                self._source, self._target = (partial(standardised, table=t) for t in domains)
+        self.name = name
+        for table in ("source", "target", "offset", "scale"):
+            self.register_buffer(table, tables.get(table))
+        self._prepared: dict[str, Callable[[Tensor], Tensor]] = {}
 
     @classmethod
-    def fit(cls, name: str, source: Rows, target: Rows) -> Scaling:
+    def fit(cls, name: str, domains: Domains) -> Scaling:
         """Compute the tables; with few targets, or none, that of the source is taken for both."""
-        tables = {}
+        source, target = domains.source, domains.target
+        tables: dict[str, Table] = {}
         if isinstance(source.X, Moderated):
             tables = {"offset": source.X.offset, "scale": np.array([source.X.scale])}
         if name != NONE:
             tables["source"] = tables["target"] = _table(name, source)
             if len(target) >= FEWEST_ROWS:
                 tables["target"] = _table(name, target)
-        return cls(name, tables)
+        return cls(name, {name: torch.from_numpy(table) for name, table in tables.items()})
 
-    def domains(self, source: Rows, target: Rows) -> tuple[Rows, Rows]:
+    @classmethod
+    def applied(cls, name: str, domains: Domains) -> tuple[Scaling, Domains]:
+        """Return the scaling and the scaled domains, computed once for all methods."""
+
+        def compute() -> tuple[Scaling, Domains]:
+            scaling = cls.fit(name, domains)
+            return scaling, scaling.domains(domains)
+
+        return domains.once(("scaled", name), compute)
+
+    def domains(self, domains: Domains) -> Domains:
         """Return rows that are scaled whenever they are read."""
         if self.name == NONE:
-            return source, target
-        scale_source = partial(self.scale_rows, of_source=True)
-        return source.scaled(scale_source), target.scaled(self.scale_rows)
+            return domains
+        return Domains(
+            source=domains.source.scaled(partial(self.scale_rows, of_source=True)),
+            y=domains.y,
+            target=domains.target.scaled(self.scale_rows),
+            classes=domains.classes,
+        )
 
     @torch.no_grad()
     def scale_rows(self, rows: FloatArray, of_source: bool = False) -> FloatArray:
         """Scale ordinary rows of the target, or of the source: (n, D) -> (n, D)."""
-        scale = self._source if of_source else self._target
+        if self.name == NONE:
+            return rows
         single = torch.from_numpy(rows.astype(np.float32, copy=False))
-        return rows if scale is None else np.asarray(scale(single).numpy())
+        return np.asarray(self._scaled(single, of_source).numpy())
 
     def forward(self, rows: Tensor, of_source: bool = False) -> Tensor:
         """Scale later samples as the rows of `fit` were: (n, D) -> float64 (n, D).
@@ -83,10 +101,21 @@ class Scaling(nn.Module):
         Rounded to single precision where `fit` does it, so that equal rows stay equal.
         """
         rows = rows.double()
-        if "scale" in self.tables:
-            rows = (rows - torch.from_numpy(self.tables["offset"])) * self.tables["scale"].item()
-        scale, rows = self._source if of_source else self._target, rows.float()
-        return (rows if scale is None else scale(rows)).double()
+        if self.scale is not None and self.offset is not None:
+            rows = (rows - self.offset) * self.scale.item()
+        return self._scaled(rows.float(), of_source).double()
+
+    def _scaled(self, rows: Tensor, of_source: bool) -> Tensor:
+        """Scale ordinary rows: float32 (n, D) -> float32 (n, D)."""
+        if self.name == NONE:
+            return rows
+        domain = "source" if of_source else "target"
+        if domain not in self._prepared:
+            table = self.get_buffer(domain)
+            self._prepared[domain] = (
+                normal_scores(table) if self.name == RANKS else partial(standardised, table=table)
+            )
+        return self._prepared[domain](rows)
 
 
 def check_scaling(name: Any, allowed: Sequence[str] = tuple(SENTENCES)) -> None:

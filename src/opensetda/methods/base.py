@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils._param_validation import Interval, InvalidParameterError
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
@@ -24,23 +24,31 @@ from opensetda.data.tables.preparation import column_doubts
 from opensetda.errors import InputError, one_line
 from opensetda.features.alignment import aligned_samples
 from opensetda.features.doubts import find_doubts
-from opensetda.features.scaling import AUTO, NONE, RANKS, SENTENCES, Scaling, check_scaling
+from opensetda.features.scaling import NONE, SENTENCES, Scaling, check_scaling
 from opensetda.labels import encode_classes, source_labels
 from opensetda.methods import saving
 from opensetda.progress import finish_step
 from opensetda.rows import (
+    Domains,
     FloatArray,
     IntArray,
     Rows,
-    canonical_source,
     check_finite,
     copies_of,
     moderated,
     split_domains,
 )
-from opensetda.share import decision
-from opensetda.share.decision import Matrix, Rejection, Scores, Vector, fit_unknown
-from opensetda.share.report import OpennessReport, check_openness, study_openness
+from opensetda.share.decision import (
+    Decision,
+    Matrix,
+    NothingUnknown,
+    Rejection,
+    Scores,
+    Vector,
+    rejection_cut,
+    unknown_votes,
+)
+from opensetda.share.report import OpennessReport, ShareSource, check_openness, study_openness
 
 SCORED_ROWS = 64  # samples that are scored at a time
 
@@ -56,14 +64,46 @@ def checked(default: Any, *allowed: Any) -> Any:
     return field(default=default, metadata={"allowed": list(allowed)})
 
 
+class Decided(NamedTuple):
+    """What a method says of n samples."""
+
+    scores: Scores
+    probabilities: Matrix
+    """Of the classes, then of unknown: (n, C + 1)."""
+    labels: npt.NDArray[Any]
+
+
+@torch.no_grad()
+def in_blocks(
+    module: nn.Module, call: Callable[[Tensor], Sequence[Tensor]], rows: Tensor
+) -> list[npt.NDArray[Any]]:
+    """Return what `call`, which uses the tables of `module`, says of scaled rows: (n, D).
+
+    A sample must get the same bits in every batch, but BLAS rounds by the number of rows: blocks
+    have one size, the last one padded. And by whether a row begins at an odd place in memory: of
+    odd sizes only every other row is filled.
+    """
+    tables = [array.shape for array in module.state_dict().values() if array.ndim == 2]
+    sizes = [rows.shape[1], *(size for shape in tables for size in shape)]
+    apart = 2 if any(size % 2 for size in sizes) else 1
+    blocks = []
+    for start in range(0, len(rows), SCORED_ROWS):
+        part = rows[start : start + SCORED_ROWS]
+        filled = torch.zeros((apart * SCORED_ROWS, rows.shape[1]), dtype=torch.float64)
+        places = slice(0, apart * len(part), apart)
+        filled[places] = part
+        blocks.append([values[places].numpy() for values in call(filled)])
+    return [np.concatenate(values) for values in zip(*blocks, strict=True)]
+
+
 @dataclass(eq=False, repr=False, kw_only=True)
 class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
     """Base of every method: checks the input, hides the target's labels, rejects unknowns.
 
-    A method is a dataclass whose fields are its parameters (`checked`). It implements
-    `_fit_domains`, which sets `scorer_`, and `_make_scorer`. The scorer is a module from scaled
-    rows, float64 (n, D), to class logits (n, C) and known scores (n,), each row on its own.
-    Without target rows in `fit` the classifier is an ordinary closed-set one.
+    A method is a dataclass whose fields are its parameters (`checked`). It implements `_learn`,
+    which sets `scorer_`, and `_make_scorer`. The scorer is a module from scaled rows, float64
+    (n, D), to class logits (n, C) and known scores (n,), each row on its own. Without target rows
+    in `fit` the classifier is an ordinary closed-set one.
 
     Parameters
     ----------
@@ -88,8 +128,8 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     openness_, openness_report_ : float, OpennessReport
         The share of unknowns that was used: given, audited, estimated, or rejected by the
         method's own boundary; and the estimates with their intervals and warnings.
-    rejection_threshold_, rejection_slope_, rejection_sharpness_ : float
-        How samples are rejected, and how sure of it `predict_proba` is, see `Rejection`.
+    decision_ : nn.Module
+        How scores become probabilities and labels, see `opensetda.share.decision`.
     history_ : list of dict
         One entry per step, with numbers that need no target label.
     step_labels_ : array of int of shape (steps, n_targets), or None
@@ -114,9 +154,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     presets: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
-    def _fit_domains(
-        self, source: Rows, y: IntArray, target: Rows, share: float, context: FitContext
-    ) -> Scores | None:
+    def _learn(self, domains: Domains, share: float, context: FitContext) -> Scores | None:
         """Learn from scaled rows of both domains; set `scorer_`, and add to `history_`.
 
         Returns the scores of the targets, or None to have them scored as later samples are.
@@ -129,10 +167,6 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     def _given_openness(self) -> float | str:
         """Return the parameter `openness`, unless a method reads it in its own way."""
         return self.openness
-
-    def _chosen_scaling(self, source: Rows, y: IntArray, target: Rows, share: float) -> str:
-        """Return the scaling to take if it is "auto", for methods that have that."""
-        return RANKS
 
     def _own_cut(self, scores: Scores) -> float | None:
         """Return the method's own threshold, if it has one and the share was not given."""
@@ -171,56 +205,100 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         """
         if y is None:
             raise ValueError("fit requires y to be passed, but the target y is None")
-        warns, context = context is None, context or FitContext()
+        self._check_parameters()
+        self._forget()
+        X = self._check_rows(X, reset=True)
+        check_consistent_length(X, y)
+        source_rows, target_rows = split_domains(sample_domain, len(X))
+        labels = source_labels(y, source_rows, domain_given=sample_domain is not None)
+        classes, y_source = encode_classes(labels, self.unknown_label)
+        domains = Domains.of(
+            source=Rows(X, source_rows),
+            y=y_source,
+            target=Rows(X, target_rows),
+            classes=classes,
+        )
+        self._fit(domains, context or FitContext())
+        if context is None and self.has_target_:
+            names = getattr(self, "feature_names_in_", ())
+            of_columns = column_doubts(names, X, source_rows, target_rows)
+            for line in (*of_columns, *self.openness_report_.warnings):
+                warnings.warn(line, UserWarning, stacklevel=2)
+        return self
+
+    def fit_domains(self, domains: Domains, context: FitContext | None = None) -> Self:
+        """Learn from two domains, whose rows are checked, and raise no warnings.
+
+        `transduction_` and what belongs to it has the order of the targets' row numbers.
+        """
+        self._check_parameters()
+        self._forget()
+        self.n_features_in_ = domains.source.width
+        self._fit(domains, context or FitContext())
+        return self
+
+    def _check_parameters(self) -> None:
         check_openness(self._given_openness())
         check_scaling(self.scaling, self.scalings)
         try:
             self._validate_params()
         except InvalidParameterError as error:
             raise InputError(str(error)) from None
-        # Those of an earlier `fit`, which this one may not set.
+
+    def _forget(self) -> None:
+        """Delete the attributes of an earlier `fit`, which this one may not set."""
         for name in [name for name in vars(self) if name.endswith("_") and name[0] != "_"]:
             delattr(self, name)
-        X = self._check_rows(X, reset=True)
-        check_consistent_length(X, y)
-        source_rows, target_rows = split_domains(sample_domain, len(X))
-        labels = source_labels(y, source_rows, domain_given=sample_domain is not None)
-        self.classes_, y_source = encode_classes(labels, self.unknown_label)
 
-        # From here on the order of the caller's rows has no effect, see Rows.in_canonical_order.
-        source, y_source = canonical_source(Rows(X, source_rows), y_source)
-        target = Rows(X, target_rows).in_canonical_order()
-        self.openness_, self.has_target_ = 0.0, len(target) > 0
-        self.history_: list[dict[str, Any]] = []
-        self.step_labels_: IntArray | None = None
+    def _fit(self, domains: Domains, context: FitContext) -> None:
+        """Scale the rows, find the share of unknowns, learn, and label the targets."""
+        self._begin(domains)
         # A backbone that is trained changes its features: their scales cannot be fixed before.
         name = self.scaling if context.images is None else NONE
-        given_rows = source, target
-        self.scaler_ = Scaling.fit(RANKS if name == AUTO else name, source, target)
-        source, target = self.scaler_.domains(source, target)
+        self.scaler_, scaled = Scaling.applied(name, domains)
         report: OpennessReport | None = None
-        if self.has_target_:
-            aligned, openness = aligned_samples(source, y_source, target), self._given_openness()
-            given = check_openness(openness) is not None
-            doubts = find_doubts(source, target, aligned, self.scaler_.name, given)
-            report = study_openness(openness, context.checked, aligned, len(target), doubts)
-        share = 0.0 if report is None else report.share
-        if name == AUTO and report is not None:
-            chosen = self._chosen_scaling(given_rows[0], y_source, given_rows[1], share)
-            if chosen != RANKS:
-                self.scaler_ = Scaling.fit(chosen, *given_rows)
-                source, target = self.scaler_.domains(*given_rows)
-        scores = self._fit_domains(source, y_source, target, share, context)
+        share = 0.0
+        if domains.has_target:
+            report = context.studied or self._study_openness(scaled, context)
+            share = report.share
+            if context.studied is not None:
+                # All may be beyond the boundary of a method.
+                share = min(share, 1 - 1 / (len(domains.target) + 1))
+        scores = self._learn(scaled, share, context)
         self.scorer_: Any = self.scorer_.cpu().double().eval()
+        self.decision_: Decision = NothingUnknown()
         if report is not None:
-            scores = self._score_targets(target) if scores is None else scores
-            self._reject(target, scores, report)
-            if warns:
-                names = getattr(self, "feature_names_in_", ())
-                of_columns = column_doubts(names, X, source_rows, target_rows)
-                for line in (*of_columns, *self.openness_report_.warnings):
-                    warnings.warn(line, UserWarning, stacklevel=2)
-        return self
+            self._label_targets(scaled.target, scores, report, self._is_share_fixed(context))
+
+    def learn_scorer(self, domains: Domains, share: float) -> nn.Module:
+        """Learn from scaled rows for another method, and return the scorer; nothing is labelled."""
+        self._check_parameters()
+        self._begin(domains)
+        self._learn(domains, share, FitContext())
+        scorer: nn.Module = self.scorer_.cpu().double().eval()
+        return scorer
+
+    def _begin(self, domains: Domains) -> None:
+        """Set what a method needs while it learns."""
+        self.classes_ = domains.classes
+        self.openness_ = 0.0
+        self.has_target_ = domains.has_target
+        self.history_: list[dict[str, Any]] = []
+        self.step_labels_: IntArray | None = None
+
+    def _is_share_fixed(self, context: FitContext) -> bool:
+        """Return whether the share is given, audited or known from an earlier fit."""
+        is_audited = context.checked is not None and context.checked.audit is not None
+        is_given = check_openness(self._given_openness()) is not None
+        return is_given or is_audited or context.studied is not None
+
+    def _study_openness(self, scaled: Domains, context: FitContext) -> OpennessReport:
+        """Find the share of unknowns of scaled rows, and what may be wrong with them."""
+        openness = self._given_openness()
+        aligned = aligned_samples(scaled)
+        given = check_openness(openness) is not None
+        doubts = find_doubts(scaled.source, scaled.target, aligned, self.scaler_.name, given)
+        return study_openness(openness, context.checked, aligned, len(scaled.target), doubts)
 
     def _score_targets(self, target: Rows) -> Scores:
         """Score targets, scaled rows, as later samples are scored."""
@@ -234,27 +312,32 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         step = {"step": len(self.history_) + 1, "mean_score": float(known.mean()), **entry}
         finish_step(self.history_, context.progress, step, steps)
 
-    def _reject(self, target: Rows, scores: Scores, report: OpennessReport) -> None:
-        """Label the targets of `fit`, and find threshold and slope."""
-        n_classes = len(self.classes_)
-        own_cut = None if report.vouched else self._own_cut(scores)
-        cut = decision.rejection_cut(scores.known, report.share) if own_cut is None else own_cut
+    def _label_targets(
+        self, target: Rows, scores: Scores | None, report: OpennessReport, is_share_fixed: bool
+    ) -> None:
+        """Find the threshold, and label the targets of `fit`."""
+        scores = self._score_targets(target) if scores is None else scores
+        own_cut = None if is_share_fixed else self._own_cut(scores)
+        cut = rejection_cut(scores.known, report.share) if own_cut is None else own_cut
         rejected = float((scores.known < cut).mean())
-        self.openness_report_ = report = report.finished(rejected, own_cut is not None, len(target))
+        report = report.finished(rejected, own_cut is not None, len(target))
+        self.openness_report_ = report
         self.openness_ = report.share
-        self.rejection_threshold_, self.rejection_sharpness_ = cut, 1.0
-        unknown = decision.unknown_votes(scores.known, report.share_of(scores.known), report.spread)
-        self.rejection_slope_, self.rejection_base_ = fit_unknown(scores.known, unknown, cut)
+        unknown = unknown_votes(scores.known, report.share_of(scores.known), report.spread)
+        self.decision_ = Rejection.fit(scores.known, unknown, cut)
+        self._keep_transduction(target, scores)
 
+    def _keep_transduction(self, target: Rows, scores: Scores) -> None:
+        """Label the targets of `fit`, in the order of their row numbers."""
+        probabilities, labels = self.decision_.decide(scores)
         in_callers_order = np.argsort(target.index)
-        labels = self.rejection.labels(scores.known, scores.nearest, n_classes)
         self.transduction_ = self.decode_labels(labels[in_callers_order])
         if self.step_labels_ is not None:
             self.step_labels_ = self.step_labels_[:, in_callers_order]
             self.step_labels_[-1] = labels[in_callers_order]
         self.transduction_nearest_ = self.classes_[scores.nearest[in_callers_order]]
         self.transduction_scores_ = scores.known[in_callers_order]
-        self.transduction_proba_ = self.rejection.probabilities(scores)[in_callers_order]
+        self.transduction_proba_ = probabilities[in_callers_order]
 
     @property
     def transduction_confidence_(self) -> Vector:
@@ -263,17 +346,6 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         is_unknown = self.transduction_ == self.unknown_label
         columns = np.where(is_unknown, len(self.classes_), nearest)
         return np.asarray(self.transduction_proba_[np.arange(len(columns)), columns])
-
-    def calibrate(self, votes: Matrix) -> None:
-        """Take votes of several methods on the targets of `fit` as their probabilities.
-
-        Later samples get the probabilities of this method alone, made as sure as the votes are.
-        """
-        own = np.log(np.maximum(self.transduction_proba_[:, :-1], np.finfo(float).tiny))
-        self.rejection_sharpness_ = decision.fit_sharpness(own, votes[:, :-1])
-        known, cut = self.transduction_scores_, self.rejection_threshold_
-        self.rejection_slope_, self.rejection_base_ = fit_unknown(known, votes[:, -1], cut)
-        self.transduction_proba_ = votes
 
     def decode_labels(self, indices: IntArray) -> npt.NDArray[Any]:
         """Turn class indices, C for unknown, into labels."""
@@ -312,57 +384,44 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
 
     @torch.no_grad()
     def _score_scaled(self, rows: Tensor) -> Scores:
-        """Score rows that are checked and scaled.
-
-        A sample must get the same bits in every batch, but BLAS rounds by the number of rows:
-        blocks have one size, the last one padded. And by whether a row begins at an odd place in
-        memory: of odd sizes only every other row is filled.
-        """
-        tables = [array.shape for array in self.scorer_.state_dict().values() if array.ndim == 2]
-        sizes = [rows.shape[1], *(size for shape in tables for size in shape)]
-        apart = 2 if any(size % 2 for size in sizes) else 1
-        blocks = []
-        for start in range(0, len(rows), SCORED_ROWS):
-            part = rows[start : start + SCORED_ROWS]
-            filled = torch.zeros((apart * SCORED_ROWS, rows.shape[1]), dtype=torch.float64)
-            places = slice(0, apart * len(part), apart)
-            filled[places] = part
-            blocks.append([values[places].numpy() for values in self.scorer_(filled)])
-        return Scores(*(np.concatenate(values) for values in zip(*blocks, strict=True)))
+        """Score rows that are checked and scaled."""
+        return Scores(*in_blocks(self.scorer_, self.scorer_, rows))
 
     @property
-    def rejection(self) -> Rejection:
-        """How later samples are rejected, if there were targets in `fit`."""
-        return Rejection(
-            threshold=self.rejection_threshold_,
-            slope=self.rejection_slope_,
-            sharpness=self.rejection_sharpness_,
-            base=self.rejection_base_,
-        )
+    def cuts_by_share_(self) -> bool:
+        """Whether the share of unknowns decides where samples are rejected."""
+        is_own = self.openness_report_.source is ShareSource.OWN_BOUNDARY
+        return isinstance(self.decision_, Rejection) and not is_own
+
+    def rejecting_at(self, threshold: float) -> Self:
+        """Return a copy that rejects samples whose known score is lower."""
+        assert isinstance(self.decision_, Rejection)
+        other = copy(self)
+        other.decision_ = Rejection(threshold, self.decision_.slope, self.decision_.base)
+        return other
+
+    def decide(self, X: Any) -> Decided:
+        """Score and label later samples."""
+        scores = self.open_set_scores(X)
+        probabilities, labels = self.decision_.decide(scores)
+        return Decided(scores, probabilities, self.decode_labels(labels))
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Label later samples: a class, or `unknown_label` where its probability is above 1/2."""
-        scores = self.open_set_scores(X)
-        labels = scores.nearest
-        if self.has_target_:
-            labels = self.rejection.labels(scores.known, labels, len(self.classes_))
-        return self.decode_labels(labels)
+        """Label later samples: the most probable class, or `unknown_label`."""
+        return self.decide(X).labels
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
-        """Probabilities; the columns are `classes_`, then unknown."""
-        scores = self.open_set_scores(X)
-        if not self.has_target_:
-            return np.asarray(softmax(scores.classes, axis=1))
-        return self.rejection.probabilities(scores)
+        """Probabilities; the columns are `classes_`, then unknown if there was a target."""
+        return self.decide(X).probabilities
 
     def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
         """Confidence to be known, negative if rejected; class scores without targets in `fit`."""
         scores = self.open_set_scores(X)
         if self.has_target_:
-            if np.isneginf(self.rejection_threshold_):
+            if np.isneginf(self.decision_.threshold):
                 # Nothing is rejected: all values are positive, in the same order.
                 return np.asarray(np.exp(scores.known))
-            return np.asarray(scores.known - self.rejection_threshold_)
+            return np.asarray(scores.known - self.decision_.threshold)
         if len(self.classes_) == 2:
             return np.asarray(scores.classes[:, 1] - scores.classes[:, 0])
         return scores.classes
@@ -379,23 +438,39 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
             counted = counted * is_target
         return float(np.average(correct, weights=counted))
 
+    def _more_state(self) -> dict[str, Any]:
+        """Return further JSON-safe values, which `_restore` gets."""
+        return {}
+
+    def _restore(self, saved: Mapping[str, Any]) -> None:
+        """Set what `_make_scorer` needs besides arrays and `classes_`."""
+
+    def _load_decision(self, saved: Mapping[str, Any]) -> Decision:
+        """Return the decision that `pack` saved the numbers of."""
+        if not self.has_target_:
+            return NothingUnknown()
+        return Rejection(**{name: float(value) for name, value in saved["rejection"].items()})
+
     def get_state(self) -> tuple[dict[str, Any], saving.Arrays]:
         """Return everything `predict` needs: a JSON-safe dict, and arrays by name."""
         check_is_fitted(self)
-        arrays = {f"scaling.{k}": v for k, v in self.scaler_.tables.items()}
+        arrays = {f"scaling.{k}": v.numpy() for k, v in self.scaler_.state_dict().items()}
         arrays |= {f"scorer.{k}": v.numpy() for k, v in self.scorer_.state_dict().items()}
-        return saving.pack(self), arrays
+        state = saving.pack(self) | self._more_state()
+        return state, {name: saving.compact(array) for name, array in arrays.items()}
 
     @classmethod
     def from_state(cls, saved: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
         """Return a classifier that predicts as the one that `get_state` was called on."""
         try:
             classifier: Self = saving.unpack(cls, saved)
-            tables = saving.part(arrays, "scaling.")
+            tables = saving.tensors(arrays, "scaling.")
             classifier.scaler_ = Scaling(saved["scaling"], tables)
-            tensors = {k: torch.tensor(v) for k, v in saving.part(arrays, "scorer.").items()}
+            tensors = saving.tensors(arrays, "scorer.")
+            classifier._restore(saved)
             classifier.scorer_ = classifier._make_scorer(tensors).double().eval()
             classifier.scorer_.load_state_dict(tensors)
+            classifier.decision_ = classifier._load_decision(saved)
         except (KeyError, RuntimeError) as error:
             missing = " is missing" if isinstance(error, KeyError) else ""
             raise InputError(f"saved model: {one_line(error)}{missing}; fit again") from None

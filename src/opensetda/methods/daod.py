@@ -15,12 +15,11 @@ from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
 
 from opensetda.context import FitContext
-from opensetda.features.alignment import Alignment
+from opensetda.features.alignment import Alignment, aligned
 from opensetda.methods.base import COUNT, NON_NEGATIVE, POSITIVE, SHARE, OpenSetClassifier, checked
 from opensetda.methods.rejectors.osnn import DistanceRatioRejector
-from opensetda.rows import IntArray, Rows, first_of_every_class
+from opensetda.rows import Domains, IntArray
 from opensetda.share.decision import Matrix, Scores, Vector, rejection_cut
-from opensetda.share.report import check_openness
 
 COMPONENTS, WHITENING = 256, 0.0  # of the alignment, as for the rivals with a network
 # Values of the regression lie between 0 and 1: as logits they need a scale.
@@ -118,25 +117,27 @@ class DAOD(OpenSetClassifier):
     most_classes: ClassVar[int] = 1000
     """With more, it is not asked about other methods' labels: that would take minutes."""
 
-    def _fit_domains(
-        self, source: Rows, y: IntArray, target: Rows, share: float, context: FitContext
-    ) -> None:
-        n_classes = len(self.classes_)
-        alignment = Alignment.fit(source, target, COMPONENTS, WHITENING)
-        kept = first_of_every_class(y, n_classes, max(self.most_rows, n_classes))
-        sources = alignment.source(source.take(kept))
-        targets = alignment.target(target.first(self.most_rows))
-        rows, y = np.concatenate([sources, targets]).astype(np.float64), y[kept]
-        audited = context.checked is not None and context.checked.audit is not None
-        told = share if audited else check_openness(self.openness)
+    def _learn(self, domains: Domains, share: float, context: FitContext) -> None:
+        n_classes = domains.n_classes
+        sample = domains.sample(self.most_rows)
+        y = sample.y
+        if sample is domains:
+            alignment, sources, targets = aligned(domains, COMPONENTS, WHITENING)
+        else:
+            alignment = Alignment.fit(domains.source, domains.target, COMPONENTS, WHITENING)
+            sources = alignment.source(sample.source)
+            targets = alignment.target(sample.target)
+        rows = np.concatenate([sources, targets]).astype(np.float64)
+        told = share if self._is_share_fixed(context) else None
         alpha = self.alpha if told is None else self.gamma / (1 - told)
         regression = Regression(rows, y, n_classes, alpha, self)
         # The first labels are those of OSNN, with the threshold that it finds on the source.
-        nearest, every = DistanceRatioRejector(), torch.from_numpy(rows)
+        every = torch.from_numpy(rows)
+        nearest = DistanceRatioRejector()
         nearest.fit(every[: len(y)], y, n_classes)
         classes, known = (part.numpy() for part in nearest(every[len(y) :], None))
         labels = np.where(known < -nearest.threshold, n_classes, classes.argmax(axis=1))
-        if len(target):
+        if domains.has_target:
             labels = self._iterate(regression, labels, told, context)
         coefficients = torch.from_numpy(regression.coefficients(labels))
         self.scorer_ = DAODScorer(alignment, every, coefficients)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -9,7 +11,7 @@ from torch import Tensor, nn
 
 from opensetda.context import TrainableImages
 from opensetda.features.alignment import Alignment
-from opensetda.rows import IntArray, Rows
+from opensetda.rows import Domains, IntArray, Rows
 from opensetda.system.processes import in_shares
 
 REFRESHED_IMAGES = 64  # batch size of the forward pass over all images
@@ -28,16 +30,22 @@ class FixedRows:
     source: Tensor
     target: Tensor
 
-    def __init__(self, source: Rows, target: Rows, alignment: Alignment | None) -> None:
-        self.rows, self.device = (source, target), torch.device("cpu")
+    def __init__(self, domains: Domains, alignment: Alignment | None) -> None:
+        self.domains = domains
+        self.device = torch.device("cpu")
         self.align(alignment)
 
     def align(self, alignment: Alignment | None) -> None:
         """Align the rows from now on."""
         self.alignment = alignment
-        how = (in_memory,) * 2 if alignment is None else (alignment.source, alignment.target)
-        self.source = torch.from_numpy(how[0](self.rows[0])).to(self.device)
-        self.target = torch.from_numpy(how[1](self.rows[1])).to(self.device)
+        if alignment is None:
+            sources = in_memory(self.domains.source)
+            targets = in_memory(self.domains.target)
+        else:
+            sources = alignment.source(self.domains.source)
+            targets = alignment.target(self.domains.target)
+        self.source = torch.from_numpy(sources).to(self.device)
+        self.target = torch.from_numpy(targets).to(self.device)
 
     def parameters(self) -> list[nn.Parameter]:
         """Return the trained parameters of the backbone."""
@@ -45,7 +53,8 @@ class FixedRows:
 
     def to(self, device: torch.device) -> None:
         """Move to the device of the training."""
-        self.source, self.target = self.source.to(device), self.target.to(device)
+        self.source = self.source.to(device)
+        self.target = self.target.to(device)
         self.device = device
 
     def of_graph(self, index: Tensor, is_target: Tensor, rng: np.random.Generator) -> Tensor:
@@ -63,7 +72,7 @@ class FixedRows:
 
     def raw_targets(self, most: int) -> Features:
         """Return the first targets as features before alignment: (at most `most`, D)."""
-        return in_memory(self.rows[1].first(most))
+        return in_memory(self.domains.target.first(most))
 
 
 class TunedImages(FixedRows):
@@ -71,21 +80,29 @@ class TunedImages(FixedRows):
 
     The projection of the alignment stays, because what is trained on it depends on its axes; the
     means of the domains follow the features. `features` has those of all images as of the last
-    `refresh`, in the caller's order; `given` are the rows of both domains, by one view of each.
+    `refresh`, in the caller's order; `given` has the rows of both domains by one view of each
+    image, and `domains` those by the backbone as it is.
     """
 
     learned: nn.Module
 
     def __init__(
-        self, images: TrainableImages, source: Rows, target: Rows, alignment: Alignment | None
+        self, domains: Domains, alignment: Alignment | None, images: TrainableImages
     ) -> None:
-        self.images, self.learned, self.given = images, images.backbone, (source, target)
+        self.images = images
+        self.learned = images.backbone
+        self.given = domains
         self._start = {k: v.detach().clone() for k, v in self.learned.state_dict().items()}
+        source, target = domains.source, domains.target
         self.features: Features = np.empty((len(source.X), source.width), dtype=np.float32)
         for rows in (source, target):
             self.features[rows.index] = in_memory(rows)
-        own = Rows(self.features, source.index), Rows(self.features, target.index)
-        super().__init__(*own, alignment)
+        own = replace(
+            domains,
+            source=Rows(self.features, source.index, source.keys),
+            target=Rows(self.features, target.index, target.keys),
+        )
+        super().__init__(own, alignment)
         if images.averaged > 1:
             # The rows are features of the images themselves.
             self.refresh()
@@ -93,7 +110,7 @@ class TunedImages(FixedRows):
     def align(self, alignment: Alignment | None) -> None:
         """Align the features from now on, by the means that they have now."""
         if alignment is not None:
-            alignment.refit_means(*self.rows)
+            alignment.refit_means(self.domains.source, self.domains.target)
         super().align(alignment)
 
     def parameters(self) -> list[nn.Parameter]:
@@ -111,10 +128,11 @@ class TunedImages(FixedRows):
 
     def of_graph(self, index: Tensor, is_target: Tensor, rng: np.random.Generator) -> Tensor:
         """Pass augmented images through the backbone and align their features."""
-        targets, numbers = is_target.cpu().numpy(), index.cpu().numpy()
+        targets = is_target.cpu().numpy()
+        numbers = index.cpu().numpy()
         rows = np.empty(len(numbers), dtype=np.intp)
-        for theirs, own in zip((~targets, targets), self.rows, strict=True):
-            rows[theirs] = own.index[numbers[theirs]]
+        rows[~targets] = self.domains.source.index[numbers[~targets]]
+        rows[targets] = self.domains.target.index[numbers[targets]]
         self.learned.train()
         for module in self.learned.modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
@@ -127,7 +145,7 @@ class TunedImages(FixedRows):
 
     def refresh(self) -> None:
         """Compute the features of all images, the means of the domains and the aligned rows."""
-        index = np.concatenate([rows.index for rows in self.rows])
+        index = np.concatenate([self.domains.source.index, self.domains.target.index])
         self.features[index] = features_of(self.images, index, self.device)
         self.align(self.alignment)
 
@@ -138,6 +156,15 @@ class TunedImages(FixedRows):
 
 TrainingInputs = FixedRows | TunedImages
 """Both domains as a network sees them."""
+
+
+def training_inputs(
+    domains: Domains, alignment: Alignment | None, images: TrainableImages | None
+) -> TrainingInputs:
+    """Return fixed rows, or with `images` those of a backbone that is trained."""
+    if images is None:
+        return FixedRows(domains, alignment)
+    return TunedImages(domains, alignment, images)
 
 
 @torch.no_grad()

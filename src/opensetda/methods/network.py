@@ -17,9 +17,9 @@ from opensetda.features.alignment import Alignment
 from opensetda.features.transformer import DomainTransformer
 from opensetda.methods import network_parts
 from opensetda.methods.base import COUNT, POSITIVE, OpenSetClassifier, checked
-from opensetda.methods.inputs import FixedRows, TunedImages
+from opensetda.methods.inputs import FixedRows, training_inputs
 from opensetda.progress import ProgressEvent, ProgressListener
-from opensetda.rows import IntArray, Rows
+from opensetda.rows import Domains, IntArray
 from opensetda.share.decision import Scores
 from opensetda.system.processes import average_gradients, own_seed, this_process
 
@@ -111,33 +111,29 @@ class NetworkRival(DomainTransformer, OpenSetClassifier):
     def _make_network(self, width: int, n_classes: int, adapts: bool) -> RivalNetwork:
         """Return the untrained network for aligned rows of this width."""
 
-    def _fit_domains(
-        self, source: Rows, y: IntArray, target: Rows, share: float, context: FitContext
-    ) -> Scores | None:
+    def _learn(self, domains: Domains, share: float, context: FitContext) -> Scores | None:
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        rows = (
-            source,
-            target,
-            Alignment.fit(source, target, network_parts.COMPONENTS, network_parts.WHITENING),
+        alignment = Alignment.fit(
+            domains.source, domains.target, network_parts.COMPONENTS, network_parts.WHITENING
         )
-        images = context.images
-        inputs = FixedRows(*rows) if images is None else TunedImages(images, *rows)
+        inputs = training_inputs(domains, alignment, context.images)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             width = int(inputs.source.shape[1])
-            network = self._make_network(width, len(self.classes_), inputs.learned is None)
-            losses = self._train(network, inputs, torch.from_numpy(y), seed, context.progress)
+            network = self._make_network(width, domains.n_classes, inputs.learned is None)
+            labels = torch.from_numpy(domains.y)
+            losses = self._train(network, inputs, labels, seed, context.progress)
         assert inputs.alignment is not None
         network.alignment = inputs.alignment
         self.scorer_ = network.cpu().double().eval()
         with torch.no_grad():
-            network.finish(inputs.source.cpu().double(), y)
-        if not len(target):
+            network.finish(inputs.source.cpu().double(), domains.y)
+        if not domains.has_target:
             return None
         if inputs.learned is None:
-            scores = self._score_targets(target)
+            scores = self._score_targets(domains.target)
         else:
-            scores = self._score_scaled(torch.from_numpy(inputs.raw_targets(len(target))))
+            scores = self._score_scaled(torch.from_numpy(inputs.raw_targets(len(domains.target))))
         self._finish_step(scores.known, context, 1, loss=losses)
         return scores
 

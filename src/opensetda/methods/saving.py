@@ -5,28 +5,60 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from opensetda.errors import InputError
+from opensetda.share.decision import Decision, Rejection
 
-STATE_VERSION = 4
+STATE_VERSION = 5
 
+T = TypeVar("T")
 Arrays = dict[str, npt.NDArray[Any]]
 
 
-def part(arrays: Mapping[str, npt.NDArray[Any]], prefix: str) -> Arrays:
+def part(arrays: Mapping[str, T], prefix: str) -> dict[str, T]:
     """Return the arrays whose names begin with a prefix, without it."""
     return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+
+
+def tensors(arrays: Mapping[str, npt.NDArray[Any]], prefix: str) -> dict[str, Tensor]:
+    """Return the arrays whose names begin with a prefix as tensors, as precise as they were."""
+    found = {name: torch.tensor(array) for name, array in part(arrays, prefix).items()}
+    return {
+        name: value.double() if value.is_floating_point() else value
+        for name, value in found.items()
+    }
+
+
+def compact(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return an array in single precision if that loses nothing, as of rows that were read so."""
+    if array.dtype != np.float64:
+        return array
+    with np.errstate(over="ignore"):
+        single = array.astype(np.float32)
+    return single if np.array_equal(single.astype(np.float64), array) else array
+
+
+def rejection_numbers(decision: Decision) -> dict[str, float | str] | None:
+    """Return what a `Rejection` is made from, as JSON can hold it; None for other decisions."""
+    if not isinstance(decision, Rejection):
+        return None
+    return {
+        "threshold": json_float(decision.threshold),
+        "slope": float(decision.slope),
+        "base": float(decision.base),
+    }
 
 
 def pack(classifier: Any) -> dict[str, Any]:
     """Return the JSON-safe part of a fitted classifier."""
     given = classifier.get_params(deep=False).items()
     plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in given}
-    has_target = bool(classifier.has_target_)
     state = {
         "state_version": STATE_VERSION,
         "class": type(classifier).__name__,
@@ -35,13 +67,10 @@ def pack(classifier: Any) -> dict[str, Any]:
         "classes": classifier.classes_.tolist(),
         "classes_dtype": classifier.classes_.dtype.str,
         "n_features": int(classifier.n_features_in_),
-        "has_target": has_target,
+        "has_target": bool(classifier.has_target_),
         "scaling": classifier.scaler_.name,
         "openness": float(classifier.openness_),
-        "rejection_threshold": json_float(classifier.rejection_threshold_) if has_target else None,
-        "rejection_slope": float(classifier.rejection_slope_) if has_target else None,
-        "rejection_sharpness": float(classifier.rejection_sharpness_) if has_target else None,
-        "rejection_base": float(classifier.rejection_base_) if has_target else None,
+        "rejection": rejection_numbers(classifier.decision_),
     }
     if hasattr(classifier, "feature_names_in_"):
         state["feature_names"] = classifier.feature_names_in_.tolist()
@@ -64,12 +93,6 @@ def unpack(cls: Any, state: Mapping[str, Any]) -> Any:
     classifier.has_target_ = bool(state["has_target"])
     classifier.openness_ = float(state["openness"])
     classifier.history_, classifier.step_labels_ = [], None
-    if classifier.has_target_:
-        classifier.rejection_threshold_ = float(state["rejection_threshold"])
-        classifier.rejection_slope_ = float(state["rejection_slope"])
-        classifier.rejection_sharpness_ = float(state["rejection_sharpness"])
-        # A state that was saved before there was one means 0.
-        classifier.rejection_base_ = float(state.get("rejection_base", 0.0))
     if "feature_names" in state:
         classifier.feature_names_in_ = np.array(state["feature_names"], dtype=object)
     return classifier

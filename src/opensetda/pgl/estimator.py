@@ -14,12 +14,12 @@ from torch import Tensor
 from opensetda.context import FitContext
 from opensetda.features.transformer import DomainTransformer
 from opensetda.methods.base import OpenSetClassifier
-from opensetda.methods.inputs import FixedRows, TunedImages
+from opensetda.methods.inputs import training_inputs
 from opensetda.pgl.network import PGLNetwork
 from opensetda.pgl.scoring import SupportGraph
 from opensetda.pgl.settings import PRESETS, PGLSettings
 from opensetda.pgl.training import ProgressiveTraining
-from opensetda.rows import IntArray, Rows
+from opensetda.rows import Domains
 from opensetda.share.decision import Scores
 
 
@@ -87,25 +87,28 @@ class PGLClassifier(DomainTransformer, OpenSetClassifier):
         of_preset = isinstance(self.openness, str) and self.openness == "preset"
         return self._all_settings().openness if of_preset else self.openness
 
-    def _fit_domains(
-        self, source: Rows, y: IntArray, target: Rows, share: float, context: FitContext
-    ) -> Scores | None:
+    def _learn(self, domains: Domains, share: float, context: FitContext) -> Scores | None:
         self.settings_ = self._all_settings()
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        inputs = FixedRows(source, target, None)
-        if context.images is not None:
-            inputs = TunedImages(context.images, source, target, None)
-        labelled = inputs, y, len(self.classes_), share
-        training = ProgressiveTraining(*labelled, self.settings_, seed, context)
+        inputs = training_inputs(domains, None, context.images)
+        training = ProgressiveTraining(
+            inputs=inputs,
+            source_labels=domains.y,
+            n_classes=domains.n_classes,
+            share=share,
+            settings=self.settings_,
+            seed=seed,
+            context=context,
+        )
         training.run()
         self.history_, self.scorer_ = training.history, training.scorer
         if training.step_labels:
             self.step_labels_ = np.stack(training.step_labels)
-        if inputs.learned is None or not len(target):
+        if inputs.learned is None or not domains.has_target:
             return None
         # The rows of the targets are the features of the trained backbone now.
         self.scorer_ = self.scorer_.cpu().double().eval()
-        return self._score_scaled(torch.from_numpy(inputs.raw_targets(len(target))))
+        return self._score_scaled(torch.from_numpy(inputs.raw_targets(len(domains.target))))
 
     def _make_scorer(self, arrays: Mapping[str, Tensor]) -> SupportGraph:
         self.settings_ = self._all_settings()

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from opensetda.context import FitContext, Record
 from opensetda.errors import InputError, one_line
 from opensetda.features.scaling import NONE
-from opensetda.methods.inputs import TrainingInputs, TunedImages, in_memory
+from opensetda.methods.inputs import TrainingInputs, TunedImages
 from opensetda.methods.means.estimator import MovingMeans
 from opensetda.methods.pseudo_labels import UNLABELLED, rank_pseudo_labels
 from opensetda.pgl.episodes import Episodes, EpisodeSampler
@@ -26,7 +26,7 @@ from opensetda.pgl.network import PGLNetwork
 from opensetda.pgl.scoring import SupportGraph
 from opensetda.pgl.settings import PGLSettings
 from opensetda.progress import ProgressEvent, finish_step
-from opensetda.rows import IntArray
+from opensetda.rows import Domains, IntArray, Rows
 from opensetda.system.processes import (
     average_buffers,
     average_gradients,
@@ -88,9 +88,7 @@ class ProgressiveTraining:
         with torch.random.fork_rng(devices=[]):
             if self.taught:
                 if isinstance(self.inputs, TunedImages):
-                    given = np.concatenate([in_memory(rows) for rows in self.inputs.given])
-                    teacher, *lesson = self._lesson()
-                    choose_views(self.inputs, teacher, given, *lesson)
+                    choose_views(self.inputs, self._teacher(), self.inputs.given, FitContext())
                 self.pseudo_labels = self._taught_pseudo_labels(1 / self.settings.steps)
             self._continue()
             for step in range(self.first_step + len(self.history), self.last_step + 1):
@@ -126,17 +124,24 @@ class ProgressiveTraining:
 
     def _taught_pseudo_labels(self, progress: float) -> IntArray:
         """Return the pseudo-labels that `MovingMeans` gives by the features so far."""
-        teacher, *lesson = self._lesson()
-        teacher.fit(*lesson)
-        scored = teacher.transduction_scores_, teacher.transduction_nearest_, self.share
-        return rank_pseudo_labels(*scored, progress, self.n_classes)
+        teacher = self._teacher().fit_domains(self._lesson())
+        known = teacher.transduction_scores_
+        nearest = teacher.transduction_nearest_
+        return rank_pseudo_labels(known, nearest, self.share, progress, self.n_classes)
 
-    def _lesson(self) -> tuple[MovingMeans, Any, Any, Any, FitContext]:
-        """Return the teacher, and what it is fitted to: rows as PGL sees them."""
+    def _teacher(self) -> MovingMeans:
+        return MovingMeans(self.share, scaling=NONE)
+
+    def _lesson(self) -> Domains:
+        """Return what the teacher is fitted to: rows as PGL sees them."""
+        n_sources = len(self.inputs.source)
         rows = torch.cat([self.inputs.source, self.inputs.target]).cpu().numpy()
-        domain = np.repeat([0, -1], [len(self.inputs.source), self.n_targets])
-        y = np.concatenate([self.source_labels, np.zeros(self.n_targets, dtype=np.intp)])
-        return MovingMeans(self.share, scaling=NONE), rows, y, domain, FitContext()
+        return Domains(
+            source=Rows(rows, np.arange(n_sources)),
+            y=self.source_labels,
+            target=Rows(rows, np.arange(n_sources, len(rows))),
+            classes=np.arange(self.n_classes),
+        ).reordered()
 
     def _new_network(self) -> PGLNetwork:
         width, adapts = int(self.inputs.source.shape[1]), self.inputs.learned is None

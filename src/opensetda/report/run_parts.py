@@ -12,9 +12,6 @@ import numpy.typing as npt
 
 from opensetda.report.content import (
     AUDITED,
-    ESTIMATED,
-    GIVEN,
-    OWN_BOUNDARY,
     Confusion,
     Indices,
     Numbers,
@@ -63,9 +60,8 @@ class RunParts:
     def openness(self) -> Openness:
         """Return the share of unknowns."""
         found = self.estimates["openness"]
-        seen: Mapping[str, Any] = found.get("evidence", {})
-        kind = OWN_BOUNDARY if found["own_boundary"] else ESTIMATED
-        kind = GIVEN if found["told"] else AUDITED if found.get("audit") else kind
+        seen: Mapping[str, Any] = found["evidence"] or {}
+        kind = found["source"]
         return Openness(
             share=found["share"],
             low=found["low"],

@@ -125,7 +125,6 @@ class ReviewSession:
     def audit(self) -> dict[str, Any]:
         """Return the audited share of unknowns beside that of the run."""
         marks, used = self.decisions.audited(), self._openness
-        by = "audited" if used.get("audit") else "estimated"
         unknown = np.array([mark == "unknown" for mark in marks.values()], dtype=bool)
         rows = self._lists.get(AUDIT, np.arange(0)).tolist()
         # As 'osda fit --corrections' will compute it.
@@ -136,7 +135,7 @@ class ReviewSession:
             **{"share": share.share, "low": share.low, "high": share.high},
             "skipped": sum(row not in marks for row in rows[: last + 1]),
             "runShare": used["share"],
-            "origin": "given" if used["told"] else by,
+            "origin": used["source"],
         }
 
     def search(self, key: str) -> dict[str, Any]:

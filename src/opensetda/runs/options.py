@@ -18,8 +18,6 @@ from opensetda.runs.registry import usual_preset
 
 SAMPLE, SMALLEST_SAMPLE = 65_536, 1024
 """Default of the largest number of targets to learn from, and the smallest that is allowed."""
-OPINIONS = 4
-"""How many other methods are asked about the labels of a run."""
 ARRAY = "array"
 """Stands in place of the path of a domain that was given as an array."""
 
@@ -184,9 +182,9 @@ class FitOptions:
     )
     method: str = _method(
         "--method NAME",
-        "Use moving-means, pgl, or another: class-means, source-only, dann+osvm ...; "
-        "'osda benchmark --help' lists all.",
-        "moving-means",
+        "Use committee (several quick methods that vote), moving-means, pgl, or another: "
+        "class-means, source-only, dann+osvm ...; 'osda benchmark --help' lists all.",
+        "committee",
     )
     preset: str | None = _method(
         "--preset NAME",
@@ -203,7 +201,8 @@ class FitOptions:
     scaling: str | None = _method(
         "--scaling HOW",
         "Scale columns within each domain: none (as given), standard (mean 0, deviation 1) or "
-        "ranks; moving-means also auto (ranks or none), its default. Default of others: none.",
+        "ranks. Default: ranks with moving-means, none with others; the members of a committee "
+        "have their own.",
     )
     seed: int = _method("--seed NUMBER", "Seed of all random draws.", 0, low=0, high=2**32 - 1)
     sample: int = _method(
@@ -211,13 +210,6 @@ class FitOptions:
         "Learn from at most this many targets, drawn at random; all are labelled.",
         SAMPLE,
         low=SMALLEST_SAMPLE,
-    )
-    opinions: int = _method(
-        "--opinions NUMBER",
-        "Ask up to 5 other quick methods how sure the labels are; 0: the method itself.",
-        OPINIONS,
-        low=0,
-        high=5,
     )
     corrections: str | None = _method(
         "--corrections FILE",

@@ -76,9 +76,15 @@ class PredictionTable:
         cls, classifier: OpenSetClassifier, ids: npt.NDArray[Any] | None, id_name: str = "id"
     ) -> Self:
         """Return the labels of the targets that were in `fit`."""
-        labels, scores = classifier.transduction_, classifier.transduction_scores_
-        found = labels, scores, classifier.transduction_nearest_, classifier.transduction_proba_
-        return cls._of(classifier, ids, id_name, *found)
+        return cls._of(
+            classifier,
+            ids,
+            id_name,
+            labels=classifier.transduction_,
+            known_scores=classifier.transduction_scores_,
+            nearest=classifier.transduction_nearest_,
+            proba=classifier.transduction_proba_,
+        )
 
     @classmethod
     def of_samples(
@@ -89,20 +95,39 @@ class PredictionTable:
         id_name: str = "id",
     ) -> Self:
         """Label later samples, scoring each row once for all columns."""
-        scores, rejection = classifier.open_set_scores(X), classifier.rejection
-        labels = rejection.labels(scores.known, scores.nearest, len(classifier.classes_))
-        found = classifier.decode_labels(labels), scores.known, classifier.classes_[scores.nearest]
-        return cls._of(classifier, ids, id_name, *found, rejection.probabilities(scores))
+        decided = classifier.decide(X)
+        return cls._of(
+            classifier,
+            ids,
+            id_name,
+            labels=decided.labels,
+            known_scores=decided.scores.known,
+            nearest=classifier.classes_[decided.scores.nearest],
+            proba=decided.probabilities,
+        )
 
     @classmethod
     def _of(
-        cls, classifier: OpenSetClassifier, ids: Any, id_name: str, *found: npt.NDArray[Any]
+        cls,
+        classifier: OpenSetClassifier,
+        ids: Any,
+        id_name: str,
+        *,
+        labels: npt.NDArray[Any],
+        known_scores: npt.NDArray[np.float64],
+        nearest: npt.NDArray[Any],
+        proba: npt.NDArray[np.float64],
     ) -> Self:
-        labels, scores, nearest, proba = found
-        own = row_numbers(len(labels)) if ids is None else ids
-        columns = own, labels.astype(np.str_), scores, nearest.astype(np.str_), proba
-        classes = tuple(map(str, classifier.classes_.tolist()))
-        return cls(*columns, classes, str(classifier.unknown_label), id_name)
+        return cls(
+            ids=row_numbers(len(labels)) if ids is None else ids,
+            labels=labels.astype(np.str_),
+            known_scores=known_scores,
+            nearest=nearest.astype(np.str_),
+            proba=proba,
+            classes=tuple(map(str, classifier.classes_.tolist())),
+            unknown_label=str(classifier.unknown_label),
+            id_name=id_name,
+        )
 
     def names(self) -> Iterator[str]:
         """Yield the texts of all cells: ids and labels."""

@@ -19,6 +19,7 @@ FINETUNE = "finetune."
 """The names of settings for the training of a backbone begin with this, for every method."""
 
 METHODS = {
+    "committee": "opensetda.methods.committee:Committee",
     "moving-means": "opensetda.methods.means.estimator:MovingMeans",
     "smoothed-means": "opensetda.methods.means.estimator:SmoothedMeans",
     "class-means": "opensetda.methods.means.estimator:ClassMeans",

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from scipy.optimize import minimize_scalar
-from scipy.special import expit, log_softmax, ndtr, softmax
+from scipy.special import ndtr
+from torch import Tensor, nn
 
 from opensetda.rows import IntArray
 
 LARGEST_LOG_SLOPE = 2.5  # a larger one gives most samples probabilities within 0.00001 of 0 or 1
 FINE_RANKS = 100  # ranks over which votes are averaged, where there are fewer targets
 
-CALIBRATED_CELLS = 2**22  # numbers of probabilities at a time
+# Factors by which a probability is kept from another that would be equal but for rounding.
+JUST_LESS = 1 - 1e-6
+JUST_MORE = 1 + 1e-6
 
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
@@ -34,34 +39,87 @@ class Scores(NamedTuple):
         return np.asarray(self.classes.argmax(axis=1))
 
 
-class Rejection(NamedTuple):
-    """A sample whose known score lies below `threshold` is unknown.
+class Decision(nn.Module, ABC):
+    """From scores to probabilities and labels; no label is less probable than another column.
 
-    The probability of unknown is 1/2 there, and its logit falls with `slope`. The class logits are
-    multiplied by `sharpness` before they become probabilities. Where nothing is rejected (threshold
-    minus infinity), `base` is the probability of unknown of every sample.
+    Shapes: class scores (n, C), known scores (n,) -> probabilities of the classes, then of unknown
+    (n, C + 1), and indices of labels (n,), C for unknown.
     """
 
-    threshold: float
-    slope: float
-    sharpness: float = 1.0
-    base: float = 0.0
+    threshold: float = 0.0
+    """Samples with a lower known score are unknown."""
 
-    def labels(self, known: Vector, nearest: IntArray, n_classes: int) -> IntArray:
-        """Return the nearest class, or `n_classes` for unknown: (n,), (n,) -> (n,)."""
-        return np.where(known < self.threshold, n_classes, nearest)
+    @abstractmethod
+    def forward(self, classes: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+        """Return probabilities and labels."""
 
-    def probability(self, known: Vector) -> Vector:
-        """Return the probability of unknown: (n,) -> (n,)."""
-        if not np.isfinite(self.threshold):
-            return np.full(len(known), self.base)
-        return np.asarray(expit(self.slope * (self.threshold - known)))
+    @torch.no_grad()
+    def decide(self, scores: Scores) -> tuple[Matrix, IntArray]:
+        """Return probabilities and labels of arrays."""
+        classes = torch.from_numpy(np.ascontiguousarray(scores.classes))
+        known = torch.from_numpy(np.ascontiguousarray(scores.known))
+        probabilities, labels = self(classes, known)
+        return probabilities.numpy(), labels.numpy()
 
-    def probabilities(self, scores: Scores) -> Matrix:
-        """Return the probabilities of the classes, then of unknown: (n, C + 1)."""
-        unknown = self.probability(scores.known)
-        classes = softmax(self.sharpness * scores.classes, axis=1) * (1 - unknown)[:, None]
-        return np.column_stack([classes, unknown])
+
+class NothingUnknown(Decision):
+    """Every sample is of its nearest class: there was no target to find unknowns in.
+
+    There is no column for unknown.
+    """
+
+    threshold = float("-inf")
+
+    def forward(self, classes: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the softmax of the class logits, and the largest."""
+        return classes.softmax(dim=1), classes.argmax(dim=1)
+
+
+class Rejection(Decision):
+    """A sample whose known score lies below `threshold` is unknown.
+
+    The probability of unknown is 1/2 there, and its logit falls with `slope`. Where nothing is
+    rejected (threshold minus infinity), `base` is the probability of unknown of every sample. Of a
+    sample that is not rejected, unknown is at most about as probable as its nearest class.
+    """
+
+    def __init__(self, threshold: float, slope: float, base: float = 0.0) -> None:
+        super().__init__()
+        self.threshold = threshold
+        self.slope = slope
+        self.base = base
+
+    @classmethod
+    def fit(cls, known: Vector, posterior: Vector, threshold: float) -> Rejection:
+        """Fit slope and base to the `posterior`, probabilities of unknown of known scores."""
+        slope = fit_slope(known, posterior, threshold)
+        # At most 1/2: it does not contradict the labels.
+        base = 0.0 if np.isfinite(threshold) else min(float(posterior.mean()), 0.5)
+        return cls(threshold, slope, base)
+
+    def forward(self, classes: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+        """Return probabilities and labels."""
+        of_classes = classes.softmax(dim=1)
+        # A score that is not a number is not known, either.
+        is_known = known >= self.threshold
+        unknown = torch.full_like(known, self.base)
+        if np.isfinite(self.threshold):
+            unknown = torch.sigmoid(self.slope * (self.threshold - known))
+        nearest = of_classes.amax(dim=1)
+        as_probable = nearest / (1 + nearest)
+        of_known = torch.minimum(unknown, JUST_LESS * as_probable)
+        unknown = torch.where(is_known, of_known, unknown.clamp(min=JUST_MORE / 2))
+        labels = torch.where(is_known, classes.argmax(dim=1), classes.shape[1])
+        return torch.cat([of_classes * (1 - unknown)[:, None], unknown[:, None]], dim=1), labels
+
+
+class MostVotes(Decision):
+    """Class scores are votes, and what is left of one is for unknown: the most votes decide."""
+
+    def forward(self, classes: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the votes, and where they are most."""
+        votes = torch.cat([classes, (1 - classes.sum(dim=1))[:, None]], dim=1)
+        return votes, votes.argmax(dim=1)
 
 
 def unknown_votes(known: Vector, share: float, spread: float) -> Vector:
@@ -86,44 +144,6 @@ def unknown_votes(known: Vector, share: float, spread: float) -> Vector:
     return np.asarray((probabilities / np.bincount(group_of_rank))[group])
 
 
-def votes_of(known: Vector, nearest: IntArray, share: float, spread: float, n: int) -> Matrix:
-    """Return how far one method speaks for each of n classes, and for unknown: (m, n + 1).
-
-    What is not for unknown, see `unknown_votes`, is for the nearest class.
-    """
-    return votes_for(unknown_votes(known, share, spread), nearest, n)
-
-
-def votes_for(unknown: Vector, nearest: IntArray, n: int) -> Matrix:
-    """Return votes for the nearest of n classes and for unknown: (m,), (m,) -> (m, n + 1)."""
-    votes = np.zeros((len(unknown), n + 1))
-    votes[np.arange(len(unknown)), nearest] = 1 - unknown
-    votes[:, n] = unknown
-    return votes
-
-
-def fit_sharpness(logits: Matrix, votes: Matrix) -> float:
-    """Return the factor on class logits whose softmax is nearest to votes: (n, C), (n, C).
-
-    The distance is the cross-entropy.
-    """
-    total = max(float(votes.sum()), 1e-12)
-    # With many classes, its intermediate results are several times as large as the votes.
-    size = max(1, CALIBRATED_CELLS // max(logits.shape[1], 1))
-    parts = [slice(start, start + size) for start in range(0, len(logits), size)]
-
-    def cross_entropy(log_sharpness: float) -> float:
-        factor = np.exp(log_sharpness)
-        sums = [
-            float((votes[part] * log_softmax(factor * logits[part], axis=1)).sum())
-            for part in parts
-        ]
-        return -sum(sums) / total
-
-    best = minimize_scalar(cross_entropy, bounds=(-4.0, 2.0), method="bounded")
-    return float(np.exp(best.x))
-
-
 def fit_slope(known: Vector, posterior: Vector, threshold: float) -> float:
     r"""Fit the slope of the probability of unknown around the rejection threshold.
 
@@ -143,15 +163,6 @@ def fit_slope(known: Vector, posterior: Vector, threshold: float) -> float:
 
     found = minimize_scalar(cross_entropy, bounds=(-3.0, LARGEST_LOG_SLOPE), method="bounded")
     return float(np.exp(found.x) / scale)
-
-
-def fit_unknown(known: Vector, posterior: Vector, threshold: float) -> tuple[float, float]:
-    """Return slope and base of a `Rejection` whose probability of unknown fits the `posterior`.
-
-    The base is at most 1/2: it does not contradict the labels.
-    """
-    base = 0.0 if np.isfinite(threshold) else min(float(posterior.mean()), 0.5)
-    return fit_slope(known, posterior, threshold), base
 
 
 def rejection_cut(known_score: Vector, share: float) -> float:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -23,10 +24,13 @@ from opensetda.share.evidence import (
 
 AUTO = "auto"
 NO_UNKNOWNS = 0.05  # a target without unknowns gives shares up to this: below, nothing is rejected
-ESTIMATE, HIDDEN, AUDIT = "estimate", "hidden classes alone", "audit"  # names of the estimates
+# Names of the estimates.
+ESTIMATE = "estimate"
+HIDDEN = "hidden classes alone"
+AUDIT = "audit"
 
 # Warn if:
-DISAGREEMENT = 0.3  # a given share is this far from the estimate, and outside its interval
+DISAGREEMENT = 0.3  # the share of a method's own boundary is so far from the estimate
 WIDE = 0.3  # the interval is wider, as most estimates are, and audits of up to 20 targets
 HARDLY_KNOWN = 0.95  # this share of the targets scores below nine tenths of the source rows
 NOT_SEPARATED = 0.05  # the share that is rejected differs by more from the one to use
@@ -38,6 +42,16 @@ DEVIATIONS = 1.645  # from the middle of a normal distribution to the ends of a 
 _HOW = "give the share if you know better (--openness, or openness= in Python)"
 
 
+class ShareSource(StrEnum):
+    """Where the share of unknowns comes from."""
+
+    GIVEN = "given"
+    AUDITED = "audited"
+    ESTIMATED = "estimated"
+    OWN_BOUNDARY = "own boundary"
+    """What the method's own boundary rejects."""
+
+
 @dataclass(frozen=True)
 class OpennessReport:
     """The share of unknowns that was used, and what the data say about it."""
@@ -45,27 +59,31 @@ class OpennessReport:
     share: float
     low: float
     high: float
-    told: bool
-    """Whether the share was given (oracle); the estimate is then only reported."""
-    found_unknowns: bool
-    estimates: dict[str, ShareEstimate]
-    """The estimate, and what hidden classes alone would say."""
-    evidence: Evidence
-    warnings: tuple[str, ...]
-    own_boundary: bool = False
-    """Whether the share is what the method's own boundary rejects."""
+    source: ShareSource
+    estimates: dict[str, ShareEstimate] = field(default_factory=dict)
+    """The estimate, and what hidden classes alone would say; none of a given share."""
+    evidence: Evidence | None = None
+    doubts: tuple[str, ...] = ()
+    """Warnings about the rows themselves."""
+    warnings: tuple[str, ...] = ()
     audit: str = ""
     """What an audit found, in words, if the share is that of an audit."""
 
     @property
-    def vouched(self) -> bool:
+    def is_vouched(self) -> bool:
         """Whether a person vouches for the share: it was given, or audited."""
-        return self.told or bool(self.audit)
+        return self.source in (ShareSource.GIVEN, ShareSource.AUDITED)
+
+    @property
+    def found_unknowns(self) -> bool:
+        """Whether the data show unknowns; of a given share, whether it is above zero."""
+        found = self.estimates.get(ESTIMATE)
+        return self.share > 0 if found is None else found.share >= NO_UNKNOWNS
 
     @property
     def spread(self) -> float:
-        """Deviation of the share by which targets are unknown, see `votes_of`."""
-        half = 0.0 if self.told else (self.high - self.low) / 2
+        """Deviation of the share by which targets are unknown, see `unknown_votes`."""
+        half = (self.high - self.low) / 2
         return float(np.hypot(RANKING_SPREAD, half / DEVIATIONS))
 
     def share_of(self, known: FloatArray) -> float:
@@ -75,25 +93,28 @@ class OpennessReport:
         boundary rejects of them is one observation of each, and the estimate one more.
         """
         different = len(np.unique(known))
-        if self.vouched or different >= FEWEST_TARGETS:
+        if self.is_vouched or different >= FEWEST_TARGETS:
             return self.share
         estimate = max(self.estimates[ESTIMATE].share, NO_UNKNOWNS)
-        if not self.own_boundary:
+        if self.source is ShareSource.ESTIMATED:
             return estimate
         return (different * self.share + estimate) / (different + 1)
 
     @property
     def origin(self) -> str:
         """Where the share comes from, in words."""
+        if self.evidence is None:
+            return "as given"
         why = (
             f"hidden classes alone say {self.evidence.hidden:.2f}, and "
             f"{self.evidence.below:.0%} of the targets score below nine tenths of the source"
         )
-        if not self.vouched and not self.own_boundary:
+        if self.source is ShareSource.ESTIMATED:
             none = f"no unknowns were found, so nothing is rejected ({why})"
             return f"estimated: {why}" if self.found_unknowns else none
-        whence = "as given" if self.told else "what the method's own boundary rejects"
-        whence = f"audited: {self.audit}" if self.audit else whence
+        whence = "what the method's own boundary rejects"
+        if self.source is ShareSource.AUDITED:
+            whence = f"audited: {self.audit}"
         looks = (
             f"look like {self.estimates[ESTIMATE]}" if self.found_unknowns else "show no unknowns"
         )
@@ -101,21 +122,29 @@ class OpennessReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that JSON can hold."""
-        plain = {"warnings": list(self.warnings), "evidence": self.evidence._asdict()}
-        return {**asdict(self), **plain, "confidence": CONFIDENCE, "origin": self.origin}
+        values = asdict(self)
+        values["source"] = self.source.value
+        values["evidence"] = None if self.evidence is None else self.evidence._asdict()
+        values["warnings"] = list(self.warnings)
+        values["doubts"] = list(self.doubts)
+        values["found_unknowns"] = self.found_unknowns
+        values["confidence"] = CONFIDENCE
+        values["origin"] = self.origin
+        return values
 
     def finished(self, rejected: float, own_boundary: bool, n_targets: int) -> OpennessReport:
         """Return the report with warnings, once `rejected` of all, or by `own_boundary`, are."""
-        share = rejected if own_boundary else self.share
-        report = replace(self, share=share, own_boundary=own_boundary)
+        report = self
+        if own_boundary:
+            report = replace(self, share=rejected, source=ShareSource.OWN_BOUNDARY)
         # First what concerns every label.
-        warnings = [*_warnings(report), *self.warnings]
-        if n_targets < FEWEST_TARGETS and (report.vouched or own_boundary):
+        warnings = [*_warnings(report), *self.doubts]
+        if n_targets < FEWEST_TARGETS and report.source is not ShareSource.ESTIMATED:
             warnings.append(f"fewer than {FEWEST_TARGETS} targets: their labels are uncertain")
-        elif abs(rejected - share) > max(NOT_SEPARATED, 1 / n_targets):
+        elif abs(rejected - report.share) > max(NOT_SEPARATED, 1 / n_targets):
             warnings.append(
-                f"the share of unknowns is {share:.2f}, but {rejected:.0%} of the targets are "
-                "rejected: many score the same; check that they are not copies of each other"
+                f"the share of unknowns is {report.share:.2f}, but {rejected:.0%} of the targets "
+                "are rejected: many score the same; check that they are not copies of each other"
             )
         return replace(report, warnings=tuple(warnings))
 
@@ -129,46 +158,54 @@ def study_openness(
 ) -> OpennessReport:
     """Find the share of unknowns before a method runs.
 
-    A given `openness` overrules an audit among the `checked` targets, and this the estimate.
-    `aligned` are aligned rows of both domains, or samples of them, and the classes of those of
-    the source: (n_s, d), (n_s,), (n_t, d). `doubts` are warnings about the rows themselves.
+    A given `openness` overrules an audit among the `checked` targets, and this the estimate; of a
+    given one nothing is estimated. `aligned` are aligned rows of both domains, or samples of them,
+    and the classes of those of the source: (n_s, d), (n_s,), (n_t, d). `doubts` are warnings about
+    the rows themselves.
     """
-    told = check_openness(openness)
+    given = check_openness(openness)
+    if given is not None:
+        return OpennessReport(given, given, given, ShareSource.GIVEN, doubts=tuple(doubts))
     evidence = gather_evidence(*aligned)
-    used = found = estimate_share(evidence, n_targets)
-    estimates = {HIDDEN: ShareEstimate(*[evidence.hidden] * 3)}
+    found = estimate_share(evidence, n_targets)
+    if checked is not None:
+        found = checked.bound(found, n_targets)
+    estimates = {ESTIMATE: found, HIDDEN: ShareEstimate(*[evidence.hidden] * 3)}
+    used = found
+    source = ShareSource.ESTIMATED
     audit = ""
-    if checked is not None and told is None:
-        used = found = checked.bound(found, n_targets)
-        if checked.audit is not None:
-            used = checked.bound(checked.audit.share(found), n_targets)
-            estimates[AUDIT], audit = used, checked.audit.sentence
-    share = used.share if audit or used.share >= NO_UNKNOWNS else 0.0
+    if checked is not None and checked.audit is not None:
+        used = checked.bound(checked.audit.share(found), n_targets)
+        source = ShareSource.AUDITED
+        audit = checked.audit.sentence
+        estimates[AUDIT] = used
+    is_none = source is ShareSource.ESTIMATED and used.share < NO_UNKNOWNS
     return OpennessReport(
-        share=share if told is None else told,
+        share=0.0 if is_none else used.share,
         low=used.low,
         high=used.high,
-        told=told is not None,
-        found_unknowns=found.share >= NO_UNKNOWNS,
-        estimates={ESTIMATE: found, **estimates},
+        source=source,
+        estimates=estimates,
         evidence=evidence,
-        warnings=tuple(doubts),
+        doubts=tuple(doubts),
         audit=audit,
     )
 
 
 def _warnings(report: OpennessReport) -> list[str]:
     """Return what the user should check about the share."""
-    share, found = report.share, report.estimates[ESTIMATE]
-    if not report.audit and (report.told or report.own_boundary):
+    if report.evidence is None:
+        return []
+    found = report.estimates[ESTIMATE]
+    is_audited = report.source is ShareSource.AUDITED
+    if report.source is ShareSource.OWN_BOUNDARY:
+        share = report.share
         if abs(share - found.share) <= DISAGREEMENT or found.low <= share <= found.high:
             return []
-        what, advice = f"openness {share:.2f} was given", "check it, or have it estimated"
-        if not report.told:
-            what, advice = f"the method's own boundary rejects {share:.0%} of the targets", _HOW
-        return [f"{what}, but the data look like {found}; {advice}"]
+        what = f"the method's own boundary rejects {share:.0%} of the targets"
+        return [f"{what}, but the data look like {found}; {_HOW}"]
     warnings = []
-    if not report.audit:
+    if not is_audited:
         if report.evidence.below >= HARDLY_KNOWN or found.share >= LARGEST_SHARE:
             warnings.append(
                 "hardly any target looks like a known class: all may be unknown, or the domains "
@@ -180,10 +217,11 @@ def _warnings(report: OpennessReport) -> list[str]:
                 f"no unknowns were found, and nothing is rejected; up to {found.high:.0%} of the "
                 f"targets may still be unknown: {_HOW}"
             )
-    if report.high - report.low == 1 and not report.audit:
+    if report.high - report.low == 1 and not is_audited:
         warnings.append(f"fewer than {FEWEST_TARGETS} targets say little about a share; {_HOW}")
     elif report.high - report.low > WIDE:
-        whose, marks = ("audited ", "more") if report.audit else ("", str(AUDIT_SIZE))
+        whose = "audited " if is_audited else ""
+        marks = "more" if is_audited else str(AUDIT_SIZE)
         ends = f"{report.low:.0%} to {report.high:.0%}"
         warnings.append(
             f"the {whose}share of unknowns is uncertain ({ends}): mark {marks} targets with 'osda "

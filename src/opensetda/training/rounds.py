@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from opensetda.context import FitContext, Record
 from opensetda.features.alignment import Alignment, unit
-from opensetda.features.scaling import AUTO, RANKS, STANDARD
+from opensetda.features.scaling import STANDARD
 from opensetda.methods.base import OpenSetClassifier
 from opensetda.methods.daod import DAOD
 from opensetda.methods.inputs import TunedImages
@@ -23,7 +23,8 @@ from opensetda.methods.means.estimator import SmoothedMeans, class_means
 from opensetda.methods.pseudo_labels import UNLABELLED, rank_pseudo_labels
 from opensetda.methods.saving import part
 from opensetda.progress import ProgressEvent, ProgressListener, finish_step
-from opensetda.rows import IntArray, Rows, canonical_source, split_domains
+from opensetda.rows import Domains, IntArray
+from opensetda.share.decision import Vector
 from opensetda.system.processes import average_gradients, from_main, own_seed, this_process
 from opensetda.training.settings import FineTuneSettings
 
@@ -38,27 +39,30 @@ MEAN_SCALE = 10.0
 CLEAR = 0.01
 UNDONE = "training the backbone was undone: a second method did not agree more with its labels"
 
-Labelled = tuple[IntArray, IntArray, int]
-"""Classes of the sources, pseudo-labels of the targets, number of classes."""
+
+@dataclass(frozen=True)
+class FittedInRounds:
+    """A method that was fitted to the last features, and what its rounds were."""
+
+    classifier: OpenSetClassifier
+    history: list[dict[str, Any]]
+    """One entry per labelling."""
+    step_labels: IntArray
+    """The labels of the targets at each labelling, in the order of their row numbers."""
+    was_undone: bool
 
 
 def fit_in_rounds(
-    classifier: OpenSetClassifier,
-    X: Any,
-    y: npt.NDArray[Any],
-    sample_domain: npt.NDArray[Any],
-    context: FitContext,
-    seed: int,
-) -> None:
+    method: OpenSetClassifier, domains: Domains, context: FitContext, seed: int
+) -> FittedInRounds:
     r"""Fit a method that trains nothing to features of a backbone that is trained for it.
 
-    The method labels the targets by frozen features: those of X, averaged over views. In each of
-    M rounds the backbone is trained on the source and the surest :math:`\lambda m / (M + 1)` of
-    the targets (`class_mean_loss`; :math:`\lambda` is the setting `labelled`), all features are
-    computed anew, and the method labels all targets anew.
-
-    The share of unknowns is that of the frozen features. The classifier ends as fitted to the
-    last features; a step of its history is a labelling. The arguments are those of `fit`.
+    The method labels the targets by frozen features: those of the rows, averaged over views. In
+    each of M rounds the backbone is trained on the source and the surest
+    :math:`\lambda m / (M + 1)` of the targets (`class_mean_loss`; :math:`\lambda` is the setting
+    `labelled`), all features are computed anew, and the method labels all targets anew. `method`
+    stays as it is: a copy is fitted to each round's features. The share of unknowns is that of the
+    first labels.
 
     Nothing here knows whether labels are right, but those that another method shares are safer.
     So the first labels are those of averaged views or of one view, by their `agreement`; and unless
@@ -66,107 +70,139 @@ def fit_in_rounds(
     last labels than with those of a run without training, that run is the result, with a warning.
     """
     assert context.images is not None, "what is trained"
-    settings, steps = context.images.settings, context.images.settings.rounds + 1
-    rows = split_domains(sample_domain, len(X))
-    names, encoded = np.unique(y[rows[0]], return_inverse=True)
-    source, source_labels = canonical_source(Rows(X, rows[0]), encoded.astype(np.intp))
-    target, n_classes = Rows(X, rows[1]).in_canonical_order(), len(names)
-    # From the order of the caller's targets to the canonical one.
-    order = np.argsort(np.argsort(target.index))
-    inputs = TunedImages(context.images, source, target, None)
+    settings = context.images.settings
+    steps = settings.rounds + 1
+    inputs = TunedImages(domains, None, context.images)
     inputs.to(this_process().device)
-    how, scaling = (y, sample_domain, FitContext(checked=context.checked)), classifier.scaling
-    if scaling == AUTO:
-        # One for all rounds, whose labels are compared.
-        classifier.set_params(scaling=RANKS)
-    choose_views(inputs, classifier, X, inputs.features, *how)
-    inputs.align(Alignment.fit(*inputs.rows))
-    store, openness, report = context.checkpoints, classifier.openness, None
-    record = from_main(store and store.read()) or Record({"history": []})
-    history, labels = record.values["history"], [*record.arrays.get("labels", ())]
-    done, pseudo_labels = len(history), np.full(len(target), UNLABELLED)
+    given = FitContext(checked=context.checked)
+    choose_views(inputs, method, domains, given)
+    inputs.align(Alignment.fit(inputs.domains.source, inputs.domains.target))
+    record = from_main(context.checkpoints and context.checkpoints.read())
+    record = record or Record({"history": []})
+    history: list[dict[str, Any]] = record.values["history"]
+    labels: list[IntArray] = [*record.arrays.get("labels", ())]
+    done = len(history)
+    fitted = clone(method)
+    pseudo_labels = np.full(len(domains.target), UNLABELLED)
     for step in range(1, steps + 1):
         if 1 < step < done:
             continue
-        started, loss = time.perf_counter(), None
+        started = time.perf_counter()
+        loss = None
         if step == done > 1:
             weights = part(record.arrays, "backbone.").items()
             inputs.learned.load_state_dict({name: torch.from_numpy(w) for name, w in weights})
             inputs.refresh()
         elif step > 1:
-            labelled = source_labels, pseudo_labels, n_classes
+            labelled = Labelled(domains.y, pseudo_labels, domains.n_classes)
             loss = {"means": _train(inputs, labelled, seed, (step, steps), context.progress)}
             inputs.refresh()
-        classifier.fit(inputs.features, *how)
-        if report is None:
-            report = classifier.openness_report_
-            # All may be beyond a boundary of the method's own.
-            classifier.set_params(openness=min(report.share, 1 - 1 / (len(target) + 1)))
-        known = classifier.transduction_scores_
-        nearest = np.searchsorted(names, classifier.transduction_nearest_)
-        ranked = known[order], nearest[order], classifier.openness_
-        labelled_share = settings.labelled * step / steps
-        pseudo_labels = rank_pseudo_labels(*ranked, labelled_share, n_classes, CLASS_BALANCE)
+        fitted = clone(method).fit_domains(inputs.domains.reordered(), given)
+        if step == 1:
+            given = given._replace(studied=fitted.openness_report_)
+        known, nearest = in_order(fitted, domains)
+        pseudo_labels = rank_pseudo_labels(
+            known,
+            nearest,
+            openness=fitted.openness_,
+            progress=settings.labelled * step / steps,
+            n_classes=domains.n_classes,
+            class_balance=CLASS_BALANCE,
+        )
         if step <= done:
             continue
-        labels.append(classifier.rejection.labels(known, nearest, n_classes))
+        labels.append(label_indices(fitted))
         entry = {
             "step": step,
-            "n_known": int(((pseudo_labels >= 0) & (pseudo_labels < n_classes)).sum()),
-            "n_unknown": int((pseudo_labels == n_classes).sum()),
+            "n_known": int(((pseudo_labels >= 0) & (pseudo_labels < domains.n_classes)).sum()),
+            "n_unknown": int((pseudo_labels == domains.n_classes).sum()),
             "loss": loss,
-            "mean_score": float(known.mean()),
+            "mean_score": float(fitted.transduction_scores_.mean()),
             "changed": float((labels[-1] != labels[-2]).mean()) if step > 1 else None,
             "seconds": time.perf_counter() - started,
         }
         finish_step(history, context.progress, entry, steps)
-        if store is not None:
+        if context.checkpoints is not None:
             state = inputs.learned.state_dict().items()
             arrays = {f"backbone.{name}": w.detach().cpu().numpy() for name, w in state}
-            store.write(Record({"history": history}, arrays | {"labels": np.stack(labels)}))
-    assert report is not None, "there is at least one step"
-    label, share, tuned = classifier.unknown_label, classifier.openness, classifier.transduction_
-    classifier.set_params(openness=openness, scaling=scaling)
+            arrays["labels"] = np.stack(labels)
+            context.checkpoints.write(Record({"history": history}, arrays))
+    was_undone = False
     if steps > 1:
-        frozen = clone(classifier).fit(X, *how).transduction_
-        judge = DAOD(share, scaling=STANDARD, unknown_label=label)
-        opinions = [judge.fit(rows, *how).transduction_ for rows in (X, inputs.features)]
-        if np.mean([(own == tuned).mean() - (own == frozen).mean() for own in opinions]) < CLEAR:
+        frozen = clone(method).fit_domains(domains, given)
+        was_undone = not _is_clearly_better(fitted, frozen, domains, inputs.domains)
+        if was_undone:
             inputs.start_anew()
             context.images.averaged = 1
-            report = classifier.fit(X, *how).openness_report_
-            report = replace(report, warnings=(*report.warnings, UNDONE))
-            nearest = np.searchsorted(names, classifier.transduction_nearest_)
-            labels[-1] = np.where(frozen == label, n_classes, nearest)
-    classifier.openness_report_, classifier.history_ = report, history
-    classifier.step_labels_ = np.stack(labels)
+            fitted = frozen
+            labels[-1] = label_indices(frozen)
+    return FittedInRounds(fitted, history, np.stack(labels), was_undone)
+
+
+def in_order(fitted: OpenSetClassifier, domains: Domains) -> tuple[Vector, IntArray]:
+    """Return known scores and nearest classes of the targets, in the order of the domains."""
+    place = np.argsort(np.argsort(domains.target.index))
+    nearest = np.searchsorted(fitted.classes_, fitted.transduction_nearest_)
+    return fitted.transduction_scores_[place], nearest[place]
+
+
+def label_indices(fitted: OpenSetClassifier) -> IntArray:
+    """Return the labels of the targets as indices into the classes, C for unknown."""
+    n_classes = len(fitted.classes_)
+    is_unknown = fitted.transduction_ == fitted.unknown_label
+    nearest = np.searchsorted(fitted.classes_, fitted.transduction_nearest_)
+    return np.where(is_unknown, n_classes, nearest)
+
+
+def _is_clearly_better(
+    trained: OpenSetClassifier,
+    frozen: OpenSetClassifier,
+    given: Domains,
+    learned: Domains,
+) -> bool:
+    """Return whether another method shares clearly more labels of the trained run."""
+    gains = []
+    for domains in (given, learned):
+        opinion = labels_by(DAOD(trained.openness_, scaling=STANDARD), domains, trained)
+        gains.append(
+            (opinion == trained.transduction_).mean() - (opinion == frozen.transduction_).mean()
+        )
+    return bool(np.mean(gains) >= CLEAR)
 
 
 def choose_views(
-    inputs: TunedImages, classifier: OpenSetClassifier, of_one: Any, of_all: Any, *how: Any
+    inputs: TunedImages, method: OpenSetClassifier, of_one: Domains, context: FitContext
 ) -> None:
     """Take one view of each image from now on, if there is more `agreement` on its features."""
     if inputs.images.averaged > 1 and (
-        agreement(classifier, of_one, *how) > agreement(classifier, of_all, *how)
+        agreement(method, of_one, context) > agreement(method, inputs.domains.reordered(), context)
     ):
         inputs.images.averaged = 1
         inputs.refresh()
 
 
-def agreement(
-    classifier: OpenSetClassifier,
-    X: Any,
-    y: npt.NDArray[Any],
-    sample_domain: npt.NDArray[Any],
-    context: FitContext,
-) -> float:
+def agreement(method: OpenSetClassifier, domains: Domains, context: FitContext) -> float:
     """Fit to these features, and return the share of targets that `SmoothedMeans` labels alike."""
-    classifier.fit(X, y, sample_domain, context)
-    share = min(classifier.openness_, 1 - 1 / (len(classifier.transduction_) + 1))
-    label = classifier.unknown_label
-    opinion = SmoothedMeans(share, scaling=classifier.scaler_.name, unknown_label=label)
-    opinion.fit(X, y, sample_domain, FitContext())
-    return float(np.mean(opinion.transduction_ == classifier.transduction_))
+    fitted = clone(method).fit_domains(domains, context)
+    other = SmoothedMeans(fitted.openness_, scaling=fitted.scaler_.name)
+    return float(np.mean(labels_by(other, domains, fitted) == fitted.transduction_))
+
+
+def labels_by(
+    other: OpenSetClassifier, domains: Domains, fitted: OpenSetClassifier
+) -> npt.NDArray[Any]:
+    """Return the labels of the targets by another method, with the share of a fitted one."""
+    most = 1 - 1 / (len(domains.target) + 1)
+    other.set_params(openness=min(fitted.openness_, most), unknown_label=fitted.unknown_label)
+    return np.asarray(other.fit_domains(domains.reordered()).transduction_)
+
+
+class Labelled(NamedTuple):
+    """Classes of the sources, pseudo-labels of the targets, number of classes."""
+
+    source: IntArray
+    target: IntArray
+    n_classes: int
 
 
 def _train(
@@ -177,18 +213,26 @@ def _train(
     progress: ProgressListener | None,
 ) -> float:
     """Train the backbone for one round, with new moments of Adam; returns the mean loss."""
-    settings, (step, steps) = inputs.images.settings, place
-    rng, mixed = np.random.default_rng(own_seed(seed, step)), MIXED * (step - 1) / steps
+    settings = inputs.images.settings
+    step, steps = place
+    rng = np.random.default_rng(own_seed(seed, step))
+    mixed = MIXED * (step - 1) / steps
     adam = torch.optim.Adam(inputs.parameters(), settings.rate, weight_decay=WEIGHT_DECAY)
-    labels = [torch.from_numpy(values).to(inputs.device) for values in labelled[:2]]
-    of_source, _ = class_means(inputs.source, labels[0], labelled[2])
-    of_target, _ = class_means(inputs.target, labels[1], labelled[2])
-    means, losses = unit(of_source + of_target), []
+    of_source, _ = class_means(
+        inputs.source, torch.from_numpy(labelled.source).to(inputs.device), labelled.n_classes
+    )
+    of_target, _ = class_means(
+        inputs.target, torch.from_numpy(labelled.target).to(inputs.device), labelled.n_classes
+    )
+    means = unit(of_source + of_target)
+    losses: list[float] = []
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(rng.integers(2**63)))
         for iteration in range(1, settings.iterations + 1):
-            batch = draw_batch(*labelled, mixed, settings, rng)
-            index, is_target, own = (torch.from_numpy(part).to(inputs.device) for part in batch)
+            batch = draw_batch(labelled, mixed, settings, rng)
+            index = torch.from_numpy(batch.rows).to(inputs.device)
+            is_target = torch.from_numpy(batch.is_target).to(inputs.device)
+            own = torch.from_numpy(batch.labels).to(inputs.device)
             loss = class_mean_loss(inputs.of_graph(index, is_target, rng), own, means)
             loss.backward()  # type: ignore[no-untyped-call]
             average_gradients(adam.param_groups[0]["params"])
@@ -196,41 +240,47 @@ def _train(
             adam.zero_grad()
             losses.append(float(loss.detach()))
             if progress is not None:
-                progress(ProgressEvent(*place, iteration, settings.iterations + 1, losses[-1]))
+                event = ProgressEvent(step, steps, iteration, settings.iterations + 1, losses[-1])
+                progress(event)
     return float(np.mean(losses))
 
 
+class DrawnBatch(NamedTuple):
+    """The images of a batch, by their numbers in their domain, and their labels: (N,) each."""
+
+    rows: IntArray
+    is_target: npt.NDArray[np.bool_]
+    labels: IntArray
+
+
 def draw_batch(
-    source: IntArray,
-    target: IntArray,
-    n_classes: int,
-    mixed: float,
-    settings: FineTuneSettings,
-    rng: np.random.Generator,
-) -> tuple[IntArray, npt.NDArray[np.bool_], IntArray]:
+    labelled: Labelled, mixed: float, settings: FineTuneSettings, rng: np.random.Generator
+) -> DrawnBatch:
     """Draw labelled images: equally many of each class, and targets as they come.
 
     An image of a class is of the source or, with probability `mixed`, a target with that
     pseudo-label. As many targets again are drawn from all; those without a label are left out.
-
-    Takes the labels of both domains, and returns the images' numbers in their domain, whether they
-    are targets, and their labels: (N,) each.
     """
-    classes = min(n_classes, settings.batch_size // 4)
+    classes = min(labelled.n_classes, settings.batch_size // 4)
     slots = min(settings.per_class, settings.batch_size // (2 * classes))
-    sources, targets = [], []
-    for label in rng.choice(n_classes, classes, replace=False):
-        own, theirs = (rng.permutation(np.flatnonzero(of == label)) for of in (source, target))
+    sources: list[IntArray] = []
+    targets: list[IntArray] = []
+    for label in rng.choice(labelled.n_classes, classes, replace=False):
+        own = rng.permutation(np.flatnonzero(labelled.source == label))
+        theirs = rng.permutation(np.flatnonzero(labelled.target == label))
         sources.append(own[: slots - min(rng.binomial(slots, mixed), len(theirs))])
         if mixed:
             # Targets fill the places that a small class of the source leaves.
             targets.append(theirs[: slots - len(sources[-1])])
-    others = rng.permutation(len(target))[: slots * classes]
-    targets.append(others[target[others] != UNLABELLED])
-    of_source, of_target = np.concatenate(sources), np.unique(np.concatenate(targets))
-    is_target = np.repeat([False, True], [len(of_source), len(of_target)])
-    labels = np.concatenate([source[of_source], target[of_target]])
-    return np.concatenate([of_source, of_target]), is_target, labels
+    others = rng.permutation(len(labelled.target))[: slots * classes]
+    targets.append(others[labelled.target[others] != UNLABELLED])
+    of_source = np.concatenate(sources)
+    of_target = np.unique(np.concatenate(targets))
+    return DrawnBatch(
+        rows=np.concatenate([of_source, of_target]),
+        is_target=np.repeat([False, True], [len(of_source), len(of_target)]),
+        labels=np.concatenate([labelled.source[of_source], labelled.target[of_target]]),
+    )
 
 
 def class_mean_loss(x: Tensor, labels: Tensor, means: Tensor) -> Tensor:
@@ -242,7 +292,8 @@ def class_mean_loss(x: Tensor, labels: Tensor, means: Tensor) -> Tensor:
 
     Shapes: x (N, d) and means M (C, d), both of unit length, labels (N,) -> scalar.
     """
-    cosines, known = x @ means.t(), labels < len(means)
+    cosines = x @ means.t()
+    known = labels < len(means)
     loss = F.cross_entropy(MEAN_SCALE * cosines[known], labels[known])
     if not known.all():
         loss = loss + MEAN_SCALE / 2 * F.relu(cosines[~known]).square().sum(dim=1).mean()

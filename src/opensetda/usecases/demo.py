@@ -12,13 +12,12 @@ from opensetda.methods.base import OpenSetClassifier
 from opensetda.metrics.open_set import OpenSetMetrics
 from opensetda.progress import RunListener
 from opensetda.runs.folder import COMPARISON, THUMBNAILS, check_destination, new_run_folder
-from opensetda.runs.options import OPINIONS
 from opensetda.runs.pictures import SOURCE, TARGET, Shown, thumbnail, thumbnail_table
 from opensetda.runs.registry import build_method, full_settings
 from opensetda.runs.sample_map import view_of
 from opensetda.system.files import json_bytes, plain
 from opensetda.usecases.evaluate_run import evaluate_labels, evaluate_targets, write_evaluation
-from opensetda.usecases.fit_rows import fit_domains, write_run
+from opensetda.usecases.fit_rows import FittedMethod, fit_method, read_rows_of, write_run
 
 # Settings of PGL that take less than a minute, for so small a task.
 _SMALL = {"edge_width": 64, "node_width": 64, "epochs": 1}
@@ -52,41 +51,40 @@ def run_demo(
     """
     listener, task = listener or RunListener(), load_digits_task()
     check_destination(out, overwrite)
-    domains = task.source_features, task.source_labels, task.target_features
+    domains = read_rows_of(task.source_features, task.source_labels, task.target_features)
     n_source, n_target = len(task.source_features), len(task.target_features)
     listener.note(
         f"source: {n_source:,} MNIST digits 0-4, target: {n_target:,} digits 0-9 of scikit-learn, "
         "share of unknowns: to be estimated"
     )
-    fitted: dict[str, OpenSetClassifier] = {}
+    fitted: dict[str, FittedMethod] = {}
     rows: dict[str, dict[str, Any]] = {}
-    small = {**_SMALL, "stop_step": 2} if quick else _SMALL
-    own_settings: dict[str, Any] = {"moving-means": {}, "pgl": small, "source-only": {}}
+    small = _SMALL | {"stop_step": 2} if quick else _SMALL
+    own_settings: dict[str, Any] = {"committee": {}, "pgl": small, "source-only": {}}
     for method, changes in own_settings.items():
         one = build_method(method, openness="auto", changes=changes, seed=seed)
         with listener.training(method) as progress:
-            seconds = fit_domains(
-                one, *domains, context=FitContext(progress), opinions=OPINIONS * (not fitted)
-            )
-        fitted[method] = one
-        rows[method] = {
-            **evaluate_targets(one, task.target_truth).to_dict(),
-            "openness": plain(one.openness_report_.to_dict()),
-            "scaling": one.scaler_.name,
-            "seconds": round(seconds, 3),
-        }
-    method, classifier = next(iter(fitted.items()))
+            fitted[method] = fit_method(one, domains, FitContext(progress))
+        rows[method] = evaluate_targets(one, task.target_truth).to_dict()
+        rows[method]["openness"] = plain(one.openness_report_.to_dict())
+        rows[method]["scaling"] = one.scaler_.name
+        rows[method]["seconds"] = round(fitted[method].seconds, 3)
+    method = next(iter(fitted))
+    classifier = fitted[method].classifier
     source = {"embedded": "MNIST digits 0-4", "rows": n_source}
     target = {"embedded": "scikit-learn digits", "rows": n_target}
     record = {
-        **{"method": method, "openness": "auto", "unknown_label": "unknown", "seed": seed},
+        "method": method,
+        "openness": "auto",
+        "unknown_label": "unknown",
+        "seed": seed,
         "settings": full_settings(method, None, {}),
         "inputs": {"source": source, "target": target},
         "command": list(command),
     }
     with new_run_folder(out) as aside:
-        view, times = view_of(classifier, *domains), (0.0, rows[method]["seconds"])
-        run = write_run(aside, classifier, record, None, view, times)
+        view = view_of(classifier, task.source_features, task.source_labels, task.target_features)
+        run = write_run(aside, fitted[method], record, ids=None, view=view)
         # There are no image files to read the digits from.
         thumbnails = {}
         for domain, pictures in zip((SOURCE, TARGET), digit_pictures(), strict=True):

@@ -116,9 +116,10 @@ class Exported(nn.Module):
         super().__init__()
         self.features = nn.Identity() if backbone is None else engines.FromPixels(backbone)
         self.register_buffer("medians", None if medians is None else torch.tensor(medians))
-        self.scaler, self.scorer = classifier.scaler_, classifier.scorer_
+        self.scaler = classifier.scaler_
+        self.scorer = classifier.scorer_
         # Without targets in `fit`, nothing is unknown.
-        self.rejection = classifier.rejection if classifier.has_target_ else Rejection(-np.inf, 0)
+        self.decision = classifier.decision_ if classifier.has_target_ else Rejection(-np.inf, 0)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Label samples, each on its own."""
@@ -126,14 +127,7 @@ class Exported(nn.Module):
         if self.medians is not None:
             rows = torch.where(rows.isnan(), self.medians, rows)
         classes, known = self.scorer(self.scaler(rows))
-        threshold, slope, sharpness, base = self.rejection
-        unknown = torch.full_like(known, base)
-        if np.isfinite(threshold):
-            unknown = torch.sigmoid(slope * (threshold - known))
-        of_classes = (sharpness * classes).softmax(dim=1) * (1 - unknown)[:, None]
-        probabilities = torch.cat([of_classes, unknown[:, None]], dim=1)
-        # A score that is not a number is not known, either.
-        index = torch.where(known >= threshold, classes.argmax(dim=1), classes.shape[1])
+        probabilities, index = self.decision(classes, known)
         return index, probabilities.gather(1, index[:, None])[:, 0], probabilities, known
 
 

@@ -13,7 +13,7 @@ import platform
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -25,76 +25,119 @@ import pyarrow.parquet
 
 from opensetda import __version__
 from opensetda.context import FitContext
+from opensetda.labels import encode_classes
 from opensetda.methods.base import OpenSetClassifier
 from opensetda.progress import CountingProgress
-from opensetda.rows import IntArray, Rows, content_keys, row_chunks
+from opensetda.rows import (
+    Domains,
+    IntArray,
+    Rows,
+    check_finite,
+    content_keys,
+    moderated,
+    row_chunks,
+)
 from opensetda.runs import folder as files
 from opensetda.runs.integrity import Manifest
 from opensetda.runs.options import SAMPLE, SMALLEST_SAMPLE
 from opensetda.runs.predictions import IMAGE_ID, PredictionTable, PredictionWriter, row_numbers
 from opensetda.runs.sample_map import RunView
 from opensetda.share.decision import rejection_cut
+from opensetda.share.report import OpennessReport
 from opensetda.system.files import plain, write_json
 from opensetda.system.memory import peak_megabytes
 from opensetda.system.sizes import FitSize
 from opensetda.usecases.corrections import Corrections
-from opensetda.usecases.opinions import dispute, second_opinions
 
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "pyarrow", "timm", "pillow")
 # Largest size of the table of probabilities of a sample: with many classes it is smaller.
 SAMPLE_CELLS = 2**25
 # Numbers of features, or of probabilities, that are in memory at a time; rows at most.
-CHUNK_CELLS, CHUNK_ROWS = 2**22, 2**13
+CHUNK_CELLS = 2**22
+CHUNK_ROWS = 2**13
 
 
-def fit_domains(
-    classifier: OpenSetClassifier,
+@dataclass(frozen=True)
+class FittedMethod:
+    """A method that was fitted to two domains, and what a run keeps of that."""
+
+    classifier: OpenSetClassifier
+    report: OpennessReport
+    history: list[dict[str, Any]]
+    """One entry per step."""
+    step_labels: IntArray | None
+    """The labels of all targets after each step, if the method keeps them."""
+    seconds: float
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the user should know about the labels."""
+        return self.report.warnings
+
+
+def read_rows_of(
     source: npt.NDArray[Any],
-    labels: Any,
+    labels: npt.NDArray[Any],
     target: npt.NDArray[Any],
+    unknown_label: str = "unknown",
     sample: IntArray | None = None,
-    context: FitContext | None = None,
-    seed: int = 0,
-    opinions: int = 0,
-) -> float:
-    """Fit a classifier on source and target rows, and return the seconds of its `fit`.
+) -> Domains:
+    """Read rows of both domains into memory, as a value that methods are fitted to.
 
-    Both may be memory maps, of any type of number; `sample` are the target rows to learn from,
-    None for all. With images in the context, their backbone is trained: by the method, or in
-    rounds (from `seed`), which it labels the targets for. So many other methods are asked for
-    `opinions` on the labels.
+    Both may be memory maps, of any type of number; `sample` are the target rows to read, None for
+    all.
+    """
+    chosen = np.arange(len(target)) if sample is None else sample
+    classes, y = encode_classes(np.asarray(labels), unknown_label)
+    FitSize(len(source), len(chosen), source.shape[1], len(classes)).check()
+    X = np.empty((len(source) + len(chosen), source.shape[1]), dtype=np.float32)
+    for part, chunk in Rows(source, np.arange(len(source))).chunks():
+        X[part] = chunk
+    of_target = X[len(source) :]
+    for part, chunk in Rows(target, chosen).chunks():
+        of_target[part] = chunk
+    low, high = check_finite(X)
+    rows = moderated(X, low, high)
+    return Domains.of(
+        source=Rows(rows, np.arange(len(source))),
+        y=y,
+        target=Rows(rows, np.arange(len(source), len(X))),
+        classes=classes,
+    )
+
+
+def fit_method(
+    method: OpenSetClassifier, domains: Domains, context: FitContext | None = None, seed: int = 0
+) -> FittedMethod:
+    """Fit a method to two domains.
+
+    With images in the context, their backbone is trained: by the method itself, or in rounds (from
+    `seed`), which it labels the targets for. `method` stays as it is if there are rounds.
     """
     context = context or FitContext()
-    chosen = np.arange(len(target)) if sample is None else sample
-    # The targets' places in y hold the first source label: any value would do, none is read.
-    y = np.concatenate([labels, np.repeat(labels[:1], len(chosen))])
-    domain = np.repeat([0, -1], [len(source), len(chosen)])
-    classes = len(set(np.asarray(labels).tolist()))
-    FitSize(len(source), len(chosen), source.shape[1], classes).check()
-    X = np.empty((len(source) + len(chosen), source.shape[1]), dtype=np.float32)
-    both = (Rows(source, np.arange(len(source))), 0), (Rows(target, chosen), len(source))
-    for rows, place in both:
-        for part, chunk in rows.chunks():
-            X[place + part.start : place + part.stop] = chunk
-    start = time.perf_counter()
-    if context.images is None or classifier.trains_backbone:
-        classifier.fit(X, y, sample_domain=domain, context=context)
-    else:
-        from opensetda.training.rounds import fit_in_rounds
+    started = time.perf_counter()
+    if context.images is None or method.trains_backbone:
+        fitted = method.fit_domains(domains, context)
+        return FittedMethod(
+            classifier=fitted,
+            report=fitted.openness_report_,
+            history=fitted.history_,
+            step_labels=fitted.step_labels_,
+            seconds=time.perf_counter() - started,
+        )
+    from opensetda.training.rounds import UNDONE, fit_in_rounds
 
-        fit_in_rounds(classifier, X, y, domain, context, seed)
-    seconds = time.perf_counter() - start
-    if opinions and classifier.has_target_:
-        if context.images is not None:
-            from opensetda.methods.inputs import features_of
-            from opensetda.system.processes import this_process
-
-            X = features_of(context.images, np.arange(len(X)), this_process().device)
-        found = second_opinions(classifier, X, y, domain, opinions)
-        report = classifier.openness_report_
-        warnings = *report.warnings, *dispute(found)
-        classifier.openness_report_ = replace(report, warnings=warnings)
-    return seconds
+    rounds = fit_in_rounds(method, domains, context, seed)
+    report = rounds.classifier.openness_report_
+    if rounds.was_undone:
+        report = replace(report, warnings=(*report.warnings, UNDONE))
+    return FittedMethod(
+        classifier=rounds.classifier,
+        report=report,
+        history=rounds.history,
+        step_labels=rounds.step_labels,
+        seconds=time.perf_counter() - started,
+    )
 
 
 def sample_size(n_classes: int, wanted: int = SAMPLE) -> int:
@@ -127,21 +170,23 @@ def label_targets(
     id_name: str,
     folder: Path,
     progress: CountingProgress = lambda done, total: None,
-) -> Counter[str]:
+) -> tuple[OpenSetClassifier, Counter[str]]:
     """Write the predictions of all targets to a folder, and return how many got each label.
 
-    Each target is scored twice: for the threshold, which is set in the classifier, and for its
-    label; after the first time it is half done.
+    Where a threshold follows from the share of unknowns, each target is scored twice: for the
+    threshold, which the classifier that is returned has, and for its label; after the first time it
+    is half done.
     """
     n_classes = len(classifier.classes_)
     size = max(1, min(CHUNK_ROWS, CHUNK_CELLS // max(X.shape[1], n_classes)))
-    passes = 1 if classifier.openness_report_.own_boundary else 2
-    if passes == 2:
+    passes = 1
+    if classifier.cuts_by_share_:
+        passes = 2
         known = np.empty(len(X))
         for start, chunk in row_chunks(X, size):
             known[start : start + len(chunk)] = classifier.open_set_scores(chunk).known
             progress((start + len(chunk)) // 2, len(X))
-        classifier.rejection_threshold_ = rejection_cut(known, classifier.openness_)
+        classifier = classifier.rejecting_at(rejection_cut(known, classifier.openness_))
     counts: Counter[str] = Counter()
     step = f"{files.STEP_PREFIX}{max(len(classifier.history_), 1)}"
     name = files.predictions_name(len(X))
@@ -155,32 +200,33 @@ def label_targets(
             full.write(rows)
             steps.write(rows.select([id_name, "label"]).rename_columns(["id", step]))
             progress(len(X) - (len(X) - part.stop) // passes, len(X))
-    return counts
+    return classifier, counts
 
 
 def write_run(
     folder: Path,
-    classifier: OpenSetClassifier,
+    fitted: FittedMethod,
     record: Mapping[str, Any],
     ids: npt.NDArray[Any] | None,
     view: RunView | None = None,
-    seconds: tuple[float, float] = (0.0, 0.0),
+    data_seconds: float = 0.0,
     feature_names: tuple[str, ...] | None = None,
     corrections: Corrections | None = None,
 ) -> files.RunFolder:
     """Write the files of a run into a folder that `new_folder` gave; what is there belongs to it.
 
-    `record` has entries of ``settings.json``; reading the data and fitting took `seconds`. Labels
-    that are there already are kept: the classifier has seen only a sample of the targets.
+    `record` has entries of ``settings.json``; reading the data took `data_seconds`. Labels that are
+    there already are kept: the classifier has seen only a sample of the targets.
     """
+    classifier = fitted.classifier
     state = files.write_model(folder, classifier, record["method"], feature_names)
-    write_json(folder / files.ENVIRONMENT, environment(*seconds))
-    lines = [json.dumps(plain(entry), allow_nan=False) + "\n" for entry in classifier.history_]
+    write_json(folder / files.ENVIRONMENT, environment(data_seconds, fitted.seconds))
+    lines = [json.dumps(plain(entry), allow_nan=False) + "\n" for entry in fitted.history]
     (folder / files.HISTORY).write_text("".join(lines), encoding="utf-8")
     estimates = {
-        "openness": plain(classifier.openness_report_.to_dict()),
-        # As the model has them, with infinity as a word.
-        "rejection": {name: state[f"rejection_{name}"] for name in ("threshold", "slope", "base")},
+        "openness": plain(fitted.report.to_dict()),
+        # As the model has them, with infinity as a word; a committee has none.
+        "rejection": state["rejection"],
     }
     write_json(folder / files.ESTIMATES, estimates)
     if view is not None:
@@ -191,13 +237,15 @@ def write_run(
         if corrections is not None:
             predictions = corrections.applied_to(predictions)
         predictions.write(folder / files.predictions_name(len(predictions)))
-        _write_steps(folder / files.STEPS, predictions, classifier)
-    settings = {
-        **{"format": files.FORMAT, "version": files.VERSION},
-        **dict.fromkeys(files.Settings.__annotations__),
-        **{"columns": {}, "has_ids": ids is not None, **record},
-        **{"scaling": classifier.scaler_.name, "classes": list(map(str, classifier.classes_))},
-    }
+        _write_steps(folder / files.STEPS, predictions, fitted)
+    settings: dict[str, Any] = dict.fromkeys(files.Settings.__annotations__)
+    settings["format"] = files.FORMAT
+    settings["version"] = files.VERSION
+    settings["columns"] = {}
+    settings["has_ids"] = ids is not None
+    settings.update(record)
+    settings["scaling"] = classifier.scaler_.name
+    settings["classes"] = [str(name) for name in classifier.classes_]
     write_json(folder / files.SETTINGS, settings)
     # Last: a folder without it is not a run.
     Manifest.of(folder).write()
@@ -217,11 +265,13 @@ def environment(data_seconds: float, fit_seconds: float) -> dict[str, Any]:
     }
 
 
-def _write_steps(path: Path, predictions: PredictionTable, classifier: OpenSetClassifier) -> None:
+def _write_steps(path: Path, predictions: PredictionTable, fitted: FittedMethod) -> None:
     """Write the targets' labels after each step; only the last if the method keeps none."""
-    steps = {max(len(classifier.history_), 1): classifier.transduction_}
-    if classifier.step_labels_ is not None:
-        steps = dict(enumerate(map(classifier.decode_labels, classifier.step_labels_), start=1))
+    classifier = fitted.classifier
+    steps = {max(len(fitted.history), 1): classifier.transduction_}
+    if fitted.step_labels is not None:
+        decoded = [classifier.decode_labels(labels) for labels in fitted.step_labels]
+        steps = dict(enumerate(decoded, start=1))
     columns = {"id": pa.array(predictions.ids.tolist(), pa.string())}
     for step, labels in steps.items():
         column = pa.array(map(str, labels.tolist()), pa.string()).dictionary_encode()

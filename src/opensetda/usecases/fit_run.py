@@ -20,7 +20,6 @@ from pydantic import TypeAdapter, ValidationError
 from opensetda import __version__
 from opensetda.context import FitContext, TrainableImages
 from opensetda.errors import InputError, RunPausedError, choice
-from opensetda.methods.base import OpenSetClassifier
 from opensetda.progress import ProgressEvent, ProgressListener, RunListener
 from opensetda.rows import IntArray
 from opensetda.runs import folder as files
@@ -37,9 +36,11 @@ from opensetda.system.memory import keep_freed_memory
 from opensetda.usecases import read_domains
 from opensetda.usecases.corrections import check_corrections, read_corrections
 from opensetda.usecases.fit_rows import (
+    FittedMethod,
     draw_sample,
-    fit_domains,
+    fit_method,
     label_targets,
+    read_rows_of,
     sample_size,
     write_run,
 )
@@ -49,13 +50,12 @@ from opensetda.usecases.read_domains import Domains, FitData, domain_tables
 class Training(NamedTuple):
     """What a training left in memory; `left_out` columns of tables were not used, and why."""
 
-    classifier: OpenSetClassifier
+    fitted: FittedMethod
     labels: Counter[str]
     target: str
     noun: str
     n_broken: int
     data_seconds: float
-    seconds: float
     left_out: Mapping[str, str]
 
 
@@ -246,7 +246,7 @@ def _carry_out(run: UnfinishedRun, arrays: Domains | None, listener: RunListener
         listener.note(f"{kept[0].upper()}{kept[1:]}")
         raise
     run.remove()
-    for warning in training.classifier.openness_report_.warnings:
+    for warning in training.fitted.warnings:
         listener.warn(warning)
     return FittedRun(run.out, run.request, run.was_left_behind, training)
 
@@ -300,21 +300,27 @@ def train(run: UnfinishedRun, arrays: Domains | None, listener: RunListener) -> 
     backbone = images = features = None
     if request.images.finetune:
         backbone, images, features = _trainable_images(run, data, listener)
-    classifier = build_method(**arguments)
-    domains = data.source, data.labels, data.target
+    method = build_method(**arguments)
+    domains = read_rows_of(data.source, data.labels, data.target, request.unknown_label, sample)
     with listener.training(request.method) as told:
-        progress = _event_listener(request.tensorboard, told)
-        checked = None if corrections is None else corrections.checked
-        context = FitContext(progress, images, run.checkpoints, checked)
-        seconds = fit_domains(classifier, *domains, sample, context, request.seed, request.opinions)
+        context = FitContext(
+            progress=_event_listener(request.tensorboard, told),
+            images=images,
+            checkpoints=run.checkpoints,
+            checked=None if corrections is None else corrections.checked,
+        )
+        fitted = fit_method(method, domains, context, request.seed)
     labels = None
     if sample is not None:
         with listener.counting("label", data.noun) as labelling:
             id_name = "id" if data.recipe is None else IMAGE_ID
-            given = data.target, data.ids, id_name, run.scratch
-            labels = label_targets(classifier, *given, labelling)
+            classifier, labels = label_targets(
+                fitted.classifier, data.target, data.ids, id_name, run.scratch, labelling
+            )
+            fitted = replace(fitted, classifier=classifier)
 
-    view = view_of(classifier, *domains, data.source_ids, features)
+    classifier = fitted.classifier
+    view = view_of(classifier, data.source, data.labels, data.target, data.source_ids, features)
     with new_run_folder(run.out) as aside:
         if backbone is not None:
             from safetensors.torch import save
@@ -334,25 +340,43 @@ def train(run: UnfinishedRun, arrays: Domains | None, listener: RunListener) -> 
         recipe = data.recipe
         if backbone is not None and images is not None:
             recipe = replace(backbone.recipe, views=images.averaged)
-        asked = ("method", "openness", "unknown_label", "seed", "command", "identity", "report")
         record = {
-            **{name: getattr(request, name) for name in asked},
+            "method": request.method,
+            "openness": request.openness,
+            "unknown_label": request.unknown_label,
+            "seed": request.seed,
+            "command": request.command,
+            "identity": request.identity,
+            "report": request.report,
             "preset": getattr(classifier, "preset", None),
             "settings": settings,
             "columns": data.columns,
             "inputs": data.inputs,
             "backbone": recipe
-            and {**recipe.to_dict(), "finetuned": request.images.finetune or False},
+            and recipe.to_dict() | {"finetuned": request.images.finetune or False},
             "sample": None if sample is None else len(sample),
         }
-        took = data_seconds, seconds
-        write_run(aside, classifier, record, data.ids, view, took, data.feature_names, corrections)
+        write_run(
+            aside,
+            fitted,
+            record,
+            ids=data.ids,
+            view=view,
+            data_seconds=data_seconds,
+            feature_names=data.feature_names,
+            corrections=corrections,
+        )
     for warning in read_domains.spreadsheet_warnings(run.out, data, classifier.classes_):
         listener.warn(warning)
-    labels = labels or Counter(RunFolder.open(run.out).labels().tolist())
-    target, left_out = Path(data.inputs["target"]["path"]).name, data.columns.get("left_out", {})
-    counts = labels, target, data.noun, len(data.broken)
-    return Training(classifier, *counts, data_seconds, seconds, left_out)
+    return Training(
+        fitted=fitted,
+        labels=labels or Counter(RunFolder.open(run.out).labels().tolist()),
+        target=Path(data.inputs["target"]["path"]).name,
+        noun=data.noun,
+        n_broken=len(data.broken),
+        data_seconds=data_seconds,
+        left_out=data.columns.get("left_out", {}),
+    )
 
 
 def _sample(request: FitRequest, data: FitData, listener: RunListener) -> IntArray | None:

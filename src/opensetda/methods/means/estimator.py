@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from sklearn.base import clone
 from torch import Tensor
 
 from opensetda.context import FitContext
-from opensetda.features.alignment import Alignment, parts_of, unit
-from opensetda.features.scaling import AUTO, NONE, RANKS, SENTENCES, STANDARD
+from opensetda.features.alignment import Aligned, Alignment, aligned, parts_of, unit
+from opensetda.features.scaling import NONE, RANKS
 from opensetda.features.transformer import DomainTransformer
 from opensetda.methods.base import COUNT, POSITIVE, SHARE, OpenSetClassifier, checked
-from opensetda.methods.daod import DAOD
-from opensetda.methods.means.scorer import MeansScorer, whitening_within_classes
+from opensetda.methods.means.scorer import LabelledRows, MeansScorer, whitening_within_classes
 from opensetda.methods.pseudo_labels import UNLABELLED, rank_pseudo_labels
-from opensetda.rows import IntArray, Rows, first_of_every_class
+from opensetda.rows import Domains, IntArray
 
-JUDGED_ROWS = 800  # of each domain, by which a scaling is chosen
 GRAPH_ROWS = 4096
 """Rows of each domain in the graph; targets beyond are attached to it, as later samples are."""
 
@@ -73,11 +68,8 @@ class MovingMeans(DomainTransformer, OpenSetClassifier):
         0 ranks the confidence of targets over all classes, 1 within each class.
     evidence : float, default=0.5
         e, the weight of the nearest known rows and the nearest pseudo-unknowns.
-    scaling : {"none", "standard", "ranks", "auto"}, default="auto"
-        How columns are scaled, see `opensetda.features.scaling`. "auto" takes ranks, or the
-        columns as given if another method (`DAOD`, on standardised columns) then agrees with more
-        of the labels: on a sample, without labels of the target. With more than 1,000 classes it
-        takes ranks.
+    scaling : {"none", "standard", "ranks"}, default="ranks"
+        How columns are scaled, see `opensetda.features.scaling`.
 
     Examples
     --------
@@ -102,98 +94,101 @@ class MovingMeans(DomainTransformer, OpenSetClassifier):
     move: float = checked(0.5, SHARE)
     class_balance: float = checked(0.5, SHARE)
     evidence: float = checked(0.5, SHARE)
-    scaling: str = AUTO
-
-    scalings = (AUTO, *SENTENCES)
-
-    def _chosen_scaling(self, source: Rows, y: IntArray, target: Rows, share: float) -> str:
-        unknown = len(self.classes_)
-        if unknown > DAOD.most_classes:
-            return RANKS
-        places = first_of_every_class(y, unknown, JUDGED_ROWS)
-        some = source.take(places), target.first(JUDGED_ROWS)
-        X = np.concatenate([chunk for rows in some for _, chunk in rows.chunks()])
-        domain = np.repeat([0, -1], [len(places), len(X) - len(places)])
-        labels = np.concatenate([y[places], np.zeros(len(X) - len(places), dtype=np.intp)])
-        openness = min(share, 1 - 1 / (len(X) + 1))
-
-        def labelled(method: OpenSetClassifier, scaling: str) -> npt.NDArray[Any]:
-            method.set_params(openness=openness, scaling=scaling, unknown_label=unknown)
-            return np.asarray(method.fit(X, labels, domain, FitContext()).transduction_)
-
-        judge = labelled(DAOD(), STANDARD)
-        agreed = {name: (labelled(clone(self), name) == judge).mean() for name in (RANKS, NONE)}
-        return max(agreed, key=lambda name: agreed[name])
+    scaling: str = RANKS
 
     @torch.no_grad()
-    def _fit_domains(
-        self, source: Rows, y: IntArray, target: Rows, share: float, context: FitContext
-    ) -> None:
-        n_classes = len(self.classes_)
-        alignment = Alignment.fit(source, target, self.components, self.whitening)
-        # In canonical order the first rows are a random sample.
-        places = first_of_every_class(y, n_classes, GRAPH_ROWS)
-        sources = torch.from_numpy(alignment.source(source.take(places)))
-        targets = torch.from_numpy(alignment.target(target.first(GRAPH_ROWS)))
+    def _learn(self, domains: Domains, share: float, context: FitContext) -> None:
+        n_classes = domains.n_classes
+        sample = domains.sample(GRAPH_ROWS)
+        alignment, sources, of_target = self._aligned(domains, sample)
+        source = LabelledRows(torch.from_numpy(sources), torch.from_numpy(sample.y))
+        targets = torch.from_numpy(of_target)
         labels = np.full(len(targets), UNLABELLED, dtype=np.intp)
-        step_labels = []
-        for step in range(self.steps if len(target) else 1):
-            domains = (sources, torch.from_numpy(y[places])), (targets, torch.from_numpy(labels))
-            self.scorer_, z = self._step(alignment, *domains, step / self.steps)
-            if not len(target):
+        step_labels: list[IntArray] = []
+        for step in range(self.steps if domains.has_target else 1):
+            target = LabelledRows(targets, torch.from_numpy(labels))
+            self.scorer_, z = self._step(alignment, source, target, n_classes, step / self.steps)
+            if not domains.has_target:
                 return
             scored = [self.scorer_.score(part) for part in parts_of(z, self.scorer_.rows)]
             nearest = torch.cat([logits for logits, _ in scored]).argmax(dim=1).numpy()
             known = torch.cat([score for _, score in scored]).double().numpy()
-            ranked = known, nearest, share
-            step_labels.append(rank_pseudo_labels(*ranked, 1.0, n_classes))
-            progress = (step + 1) / self.steps
-            labels = rank_pseudo_labels(*ranked, progress, n_classes, self.class_balance)
-            counts = {"n_known": int(((labels >= 0) & (labels < n_classes)).sum())}
-            counts["n_unknown"] = int((labels == n_classes).sum())
+            step_labels.append(rank_pseudo_labels(known, nearest, share, 1.0, n_classes))
+            labels = rank_pseudo_labels(
+                known,
+                nearest,
+                openness=share,
+                progress=(step + 1) / self.steps,
+                n_classes=n_classes,
+                class_balance=self.class_balance,
+            )
             changed = float((step_labels[-1] != step_labels[-2]).mean()) if step else None
-            self._finish_step(known, context, self.steps, **counts, changed=changed)
-        if len(target) <= GRAPH_ROWS:
+            self._finish_step(
+                known,
+                context,
+                self.steps,
+                n_known=int(((labels >= 0) & (labels < n_classes)).sum()),
+                n_unknown=int((labels == n_classes).sum()),
+                changed=changed,
+            )
+        if len(domains.target) <= GRAPH_ROWS:
             self.step_labels_ = np.stack(step_labels)
+
+    def _aligned(self, domains: Domains, sample: Domains) -> Aligned:
+        """Align the rows of a sample, by means and components of all rows."""
+        if sample is domains:
+            return aligned(domains, self.components, self.whitening)
+        alignment = Alignment.fit(domains.source, domains.target, self.components, self.whitening)
+        return Aligned(alignment, alignment.source(sample.source), alignment.target(sample.target))
 
     def _step(
         self,
         alignment: Alignment,
-        source: tuple[Tensor, Tensor],
-        target: tuple[Tensor, Tensor],
+        source: LabelledRows,
+        target: LabelledRows,
+        n_classes: int,
         progress: float,
     ) -> tuple[MeansScorer, Tensor]:
-        """Return the scorer of a step, and the targets, smoothed; rows come with their labels."""
-        (sources, y), (targets, labels) = source, target
-        n_classes, arrays = len(self.classes_), {}
+        """Return the scorer of a step, and the targets, smoothed."""
+        metric = None
         if self.ridge is not None:
-            metric = whitening_within_classes([source, target], n_classes, self.ridge)
-            identity = torch.eye(sources.shape[1], dtype=torch.float64)
-            arrays["metric"] = identity + progress * (metric - identity)
-        none = sources[:0]
-        arrays |= {"rows": none, "means": none, "known": none, "unknown": none}
-        parts = self.neighbours, self.message, self.evidence * progress
-        scorer = MeansScorer(alignment, arrays, *parts)
-        rows = scorer.whiten(torch.cat([sources, targets]))
-        if self.message:
-            scorer.rows = _even(rows)
+            whitening = whitening_within_classes([source, target], n_classes, self.ridge)
+            identity = torch.eye(source.rows.shape[1], dtype=torch.float64)
+            metric = identity + progress * (whitening - identity)
+        scorer = MeansScorer(
+            alignment,
+            metric=metric,
+            neighbours=self.neighbours,
+            message=self.message,
+            evidence=self.evidence * progress,
+        )
+        rows = scorer.whiten(torch.cat([source.rows, target.rows]))
+        scorer.rows = _even(rows) if self.message else rows[:0]
         z = torch.cat([scorer.smooth(part) for part in parts_of(rows, rows)])
-        of_source, of_target = z[: len(y)], z[len(y) :]
-        means, _ = class_means(of_source, y, n_classes)
-        moved, has_target = class_means(of_target, labels, n_classes)
+        of_source = z[: len(source.rows)]
+        of_target = z[len(source.rows) :]
+        means, _ = class_means(of_source, source.labels, n_classes)
+        moved, has_target = class_means(of_target, target.labels, n_classes)
         reach = self.move * progress * has_target
         scorer.means = unit((1 - reach) * means + reach * moved)
+        scorer.known = scorer.unknown = z[:0]
         if scorer.evidence > 0:
-            is_known = (labels >= 0) & (labels < n_classes)
+            is_known = (target.labels >= 0) & (target.labels < n_classes)
             scorer.known = _even(torch.cat([of_source, of_target[is_known]]))
-            scorer.unknown = _even(of_target[labels == n_classes])
+            scorer.unknown = _even(of_target[target.labels == n_classes])
         return scorer, of_target
 
     def _make_scorer(self, arrays: Mapping[str, Tensor]) -> MeansScorer:
-        alignment = Alignment.of_state(arrays, is_projected=self.components is not None)
-        names = ["rows", "means", "known", "unknown", *(["metric"] if self.ridge else [])]
-        parts = self.neighbours, self.message, self.evidence
-        return MeansScorer(alignment, {name: arrays[name] for name in names}, *parts)
+        scorer = MeansScorer(
+            Alignment.of_state(arrays, is_projected=self.components is not None),
+            metric=arrays["metric"] if self.ridge is not None else None,
+            neighbours=self.neighbours,
+            message=self.message,
+            evidence=self.evidence,
+        )
+        for name in ("rows", "means", "known", "unknown"):
+            setattr(scorer, name, arrays[name])
+        return scorer
 
 
 def _even(rows: Tensor) -> Tensor:
@@ -216,8 +211,6 @@ class SmoothedMeans(MovingMeans):
     ridge: float | None = None
     evidence: float = 0.0
     scaling: str = NONE
-
-    scalings = tuple(SENTENCES)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,8 +16,15 @@ EVIDENCE_ROWS = 30
 """Nearest known rows, and nearest pseudo-unknowns, that speak for and against a known class."""
 
 
+class LabelledRows(NamedTuple):
+    """Rows of one domain (n, d), and their labels or pseudo-labels (n,)."""
+
+    rows: Tensor
+    labels: Tensor
+
+
 class MeansScorer(nn.Module):
-    r"""Cosines to class means, with the neighbours' word for and against.
+    r"""Cosines to class means, plus evidence from the nearest known rows and pseudo-unknowns.
 
     .. math::
         z &= \operatorname{smooth}(\operatorname{unit}(W\, \operatorname{align}(x))) \\
@@ -30,13 +38,15 @@ class MeansScorer(nn.Module):
     ----------
     alignment : Alignment
         Of both domains.
-    arrays : mapping of tensors
-        `metric` W (d, d), optional; `rows` (R, d), whitened rows among which neighbours are found;
-        `means` (C, d); `known` (K, d) and `unknown` (U, d), smoothed rows.
+    metric : Tensor or None
+        W (d, d); None is the identity.
     neighbours, message : int, float
         See `moved_to_neighbours`; without `message` nothing is smoothed.
     evidence : float
         e, the weight of the neighbours.
+
+    Its rows are set once they are known: `rows` (R, d), whitened, among which neighbours are
+    found; `means` (C, d); `known` (K, d) and `unknown` (U, d), smoothed.
 
     Shapes: x (n, D) -> logits (n, C), known scores (n,).
     """
@@ -51,15 +61,18 @@ class MeansScorer(nn.Module):
     def __init__(
         self,
         alignment: Alignment,
-        arrays: Mapping[str, Tensor],
+        metric: Tensor | None,
         neighbours: int,
         message: float,
         evidence: float,
     ) -> None:
         super().__init__()
-        self.alignment, self.neighbours, self.message = alignment, neighbours, message
-        for name in ("metric", "rows", "means", "known", "unknown"):
-            self.register_buffer(name, arrays.get(name))
+        self.alignment = alignment
+        self.neighbours = neighbours
+        self.message = message
+        self.register_buffer("metric", metric)
+        for name in ("rows", "means", "known", "unknown"):
+            self.register_buffer(name, None)
         self.register_buffer("evidence", torch.tensor(evidence))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -91,7 +104,7 @@ class MeansScorer(nn.Module):
 
 
 def whitening_within_classes(
-    domains: Sequence[tuple[Tensor, Tensor]], n_classes: int, ridge: float
+    domains: Sequence[LabelledRows], n_classes: int, ridge: float
 ) -> Tensor:
     r"""Map in which the classes spread alike in all directions.
 
@@ -104,10 +117,10 @@ def whitening_within_classes(
     which members of one class differ say little about whether a sample belongs to it, whichever
     classes are known: this carries over to unknowns, where a loss on the known does not.
 
-    Shapes: `domains` has rows (n, d) and labels (n,) -> (d, d); the identity without any spread.
+    Shapes: rows (n, d) and labels (n,) of each domain -> (d, d); the identity without any spread.
     """
-    width = domains[0][0].shape[1]
-    found = [scatter_within_classes(*domain, n_classes) for domain in domains]
+    width = domains[0].rows.shape[1]
+    found = [scatter_within_classes(domain.rows, domain.labels, n_classes) for domain in domains]
     scatters = [scatter for scatter in found if scatter is not None and scatter.trace() > 0]
     if not scatters:
         return torch.eye(width, dtype=torch.float64)

@@ -18,7 +18,7 @@ from opensetda.methods.base import COUNT, POSITIVE, POSITIVE_OR_INFINITE, checke
 from opensetda.methods.rejectors import REJECTORS
 from opensetda.methods.rejectors.base import Rejector, squared_distances
 from opensetda.methods.rival_bases import RejectingRival, RejectingScorer, Saved
-from opensetda.rows import IntArray, Rows
+from opensetda.rows import Domains, IntArray, Rows
 from opensetda.share.decision import Matrix
 
 OUTLIER = -1
@@ -115,17 +115,15 @@ class ATI(DomainTransformer, RejectingRival):
     C: float = checked(10.0, POSITIVE_OR_INFINITE)
 
     @torch.no_grad()
-    def _fit_domains(
-        self, source: Rows, y: IntArray, target: Rows, share: float, context: FitContext
-    ) -> None:
-        alignment = Alignment.fit(source, target, self.components, whitening=0.0)
+    def _learn(self, domains: Domains, share: float, context: FitContext) -> None:
+        alignment = Alignment.fit(domains.source, domains.target, self.components, whitening=0.0)
         self.scorer_ = ATIScorer(alignment, REJECTORS[self.rejector]())
-        rows = self._read(source, of_source=True)
-        if len(target):
-            targets = self._read(target, of_source=False).numpy()
-            map_ = self._iterate(rows.numpy(), y, targets, share, context)
+        rows = self._read(domains.source, of_source=True)
+        if domains.has_target:
+            targets = self._read(domains.target, of_source=False).numpy()
+            map_ = self._iterate(rows.numpy(), domains.y, targets, share, context)
             self.scorer_.map = torch.from_numpy(map_)
-        self.scorer_.fit(unit(rows @ self.scorer_.map), y, len(self.classes_), self.C)
+        self.scorer_.fit(unit(rows @ self.scorer_.map), domains.y, domains.n_classes, self.C)
 
     def _read(self, rows: Rows, of_source: bool) -> Tensor:
         chunks = (torch.from_numpy(chunk).double() for _, chunk in rows.chunks())

@@ -13,7 +13,7 @@ from opensetda.features.alignment import unit
 from opensetda.methods.base import POSITIVE_OR_INFINITE, checked
 from opensetda.methods.rejectors import REJECTORS
 from opensetda.methods.rival_bases import RejectingRival, RejectingScorer
-from opensetda.rows import IntArray, Rows
+from opensetda.rows import Domains
 from opensetda.share.decision import Scores
 
 
@@ -42,15 +42,14 @@ class SourceOnly(RejectingRival):
     C: float = checked(10.0, POSITIVE_OR_INFINITE)
     rejector: str = "quantile"
 
-    def _fit_domains(
-        self, source: Rows, y: IntArray, target: Rows, share: float, context: FitContext
-    ) -> Scores | None:
-        rows = torch.cat([torch.from_numpy(chunk) for _, chunk in source.chunks()]).double()
+    def _learn(self, domains: Domains, share: float, context: FitContext) -> Scores | None:
+        chunks = [torch.from_numpy(chunk) for _, chunk in domains.source.chunks()]
+        rows = torch.cat(chunks).double()
         self.scorer_ = SourceOnlyScorer(REJECTORS[self.rejector]())
-        self.scorer_.fit(unit(rows), y, len(self.classes_), self.C)
-        if not len(target):
+        self.scorer_.fit(unit(rows), domains.y, domains.n_classes, self.C)
+        if not domains.has_target:
             return None
-        scores = self._score_targets(target)
+        scores = self._score_targets(domains.target)
         self._finish_step(scores.known, context, 1)
         return scores
 

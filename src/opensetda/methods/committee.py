@@ -1,0 +1,341 @@
+"""Committee: quick methods that see the same rows in different ways, and vote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from opensetda.context import FitContext
+from opensetda.features.alignment import COMPONENTS, WHITENING, aligned
+from opensetda.features.doubts import find_doubts
+from opensetda.features.scaling import NONE, RANKS, SENTENCES, STANDARD, Scaling
+from opensetda.features.search import last_reached
+from opensetda.features.transformer import DomainTransformer
+from opensetda.methods.base import OpenSetClassifier, in_blocks
+from opensetda.methods.daod import DAOD
+from opensetda.methods.means.estimator import MovingMeans, SmoothedMeans
+from opensetda.methods.saving import part
+from opensetda.progress import finish_step
+from opensetda.rows import Domains, IntArray, Rows
+from opensetda.share.decision import (
+    Decision,
+    Matrix,
+    MostVotes,
+    NothingUnknown,
+    Scores,
+    Vector,
+    unknown_votes,
+)
+from opensetda.share.report import OpennessReport, check_openness, study_openness
+
+MEMBER_ROWS = 800
+"""Rows of each domain that the members are fitted to; they vote on all targets."""
+LEVELS = 1024  # of the table from known scores to votes, at most
+DISPUTED = 1 / 3  # warn if members disagree with so many labels, on average
+QUOTA_HALVINGS = 20  # of the interval in which the share of the votes is sought
+
+
+class Seat(NamedTuple):
+    """A member: a method and the scaling of its columns."""
+
+    method: type[OpenSetClassifier]
+    scaling: str
+
+    @property
+    def name(self) -> str:
+        """Method and scaling in words."""
+        return f"{self.method.__name__} ({SENTENCES[self.scaling]})"
+
+
+# They differ as much as possible from each other, and none takes long.
+SEATS = (
+    Seat(MovingMeans, RANKS),
+    Seat(MovingMeans, NONE),
+    Seat(DAOD, STANDARD),
+    Seat(DAOD, NONE),
+    Seat(SmoothedMeans, RANKS),
+)
+
+
+def seats_for(n_classes: int) -> tuple[Seat, ...]:
+    """Return the members that are able to learn so many classes in a short time."""
+    return tuple(
+        seat for seat in SEATS if seat.method is not DAOD or n_classes <= DAOD.most_classes
+    )
+
+
+class VoteTable(nn.Module):
+    """From the known score of a method to its vote for unknown, by a table of scores and votes.
+
+    Between two scores of the table the vote is interpolated; beyond its ends it is constant.
+    """
+
+    scores: Tensor
+    votes: Tensor
+
+    def __init__(self, scores: Tensor, votes: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("scores", scores)
+        self.register_buffer("votes", votes)
+
+    @classmethod
+    def fit(cls, known: Vector, share: float, spread: float) -> VoteTable:
+        """Make the table of the scores of all targets, see `unknown_votes`."""
+        scores, place = np.unique(known, return_index=True)
+        votes = unknown_votes(known, share, spread)[place]
+        if len(scores) > LEVELS:
+            kept = np.unique(np.rint(np.linspace(0, len(scores) - 1, LEVELS)).astype(np.intp))
+            scores = scores[kept]
+            votes = votes[kept]
+        return cls(torch.from_numpy(scores), torch.from_numpy(votes))
+
+    @classmethod
+    def of_nothing(cls) -> VoteTable:
+        """Make the table by which nothing is unknown."""
+        zero = torch.zeros(1, dtype=torch.float64)
+        return cls(zero, zero)
+
+    def forward(self, known: Tensor) -> Tensor:
+        """Return votes for unknown: (n,) -> (n,)."""
+        place = last_reached(self.scores[:, None], known[:, None])[:, 0].clamp(min=0)
+        above = (place + 1).clamp(max=len(self.scores) - 1)
+        low = self.scores[place]
+        gap = (self.scores[above] - low).clamp(min=torch.finfo(low.dtype).tiny)
+        way = ((known - low) / gap).clamp(0, 1)
+        return self.votes[place] + way * (self.votes[above] - self.votes[place])
+
+
+class CommitteeScorer(nn.Module):
+    r"""The mean of the members' votes.
+
+    .. math:: p(x) = \sum_m w_m \big(u_m(x)\, e_{C+1} + (1 - u_m(x))\, e_{c_m(x)}\big)
+
+    with the nearest class :math:`c_m` of member m and its vote for unknown :math:`u_m`, which
+    follows from the rank of its known score among those of the targets (`VoteTable`).
+
+    Shapes: x (n, D) -> votes for the classes (n, C), and the largest less that for unknown (n,).
+    """
+
+    weights: Tensor
+
+    def __init__(
+        self,
+        scalings: Mapping[str, Scaling],
+        names: Sequence[str],
+        scorers: Sequence[nn.Module],
+        n_classes: int,
+    ) -> None:
+        super().__init__()
+        self.scalings = nn.ModuleDict(dict(scalings))
+        self.names = list(names)
+        self.scorers = nn.ModuleList(scorers)
+        self.n_classes = n_classes
+
+    def let_vote(self, tables: Sequence[VoteTable], weights: Vector | None = None) -> None:
+        """Set how the scores of each member become votes, and the weights of the votes."""
+        self.tables = nn.ModuleList(tables)
+        equal = np.full(len(tables), 1 / len(tables))
+        self.register_buffer("weights", torch.from_numpy(equal if weights is None else weights))
+
+    def opinions(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return known scores and nearest classes by each member: (n, D) -> (n, M), (n, M)."""
+        scaled = {name: scaling(x) for name, scaling in self.scalings.items()}
+        logits: list[Tensor] = []
+        known: list[Tensor] = []
+        for name, scorer in zip(self.names, self.scorers, strict=True):
+            of_classes, score = scorer(scaled[name])
+            logits.append(of_classes)
+            known.append(score)
+        nearest = [of_classes.argmax(dim=1) for of_classes in logits]
+        return torch.stack(known, dim=1), torch.stack(nearest, dim=1)
+
+    def vote(self, known: Tensor, nearest: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the mean of the votes: (n, M), (n, M) -> (n, C), (n,)."""
+        classes = torch.arange(self.n_classes)
+        total = torch.zeros(known.shape[0], self.n_classes, dtype=known.dtype)
+        for member, table in enumerate(self.tables):
+            for_class = self.weights[member] * (1 - table(known[:, member]))
+            chosen = nearest[:, member, None] == classes
+            total = total + for_class[:, None] * chosen.to(known.dtype)
+        return total, total.amax(dim=1) - (1 - total.sum(dim=1))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Vote on rows, each on its own."""
+        known, nearest = self.opinions(x)
+        return self.vote(known, nearest)
+
+    def embed(self, x: Tensor, of_source: bool = False) -> Tensor:
+        """Return rows as the first member represents them: (n, D) -> (n, d)."""
+        scaled = self.scalings[self.names[0]](x, of_source)
+        embedded: Tensor = self.scorers[0].embed(scaled, of_source)  # type: ignore[operator]
+        return embedded
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Committee(DomainTransformer, OpenSetClassifier):
+    """Five quick methods vote on every sample; the label is the most probable column.
+
+    The members are `MovingMeans` and `SmoothedMeans` on ranks, `MovingMeans` and `DAOD` on the
+    columns as given, and `DAOD` on standardised columns. Each is fitted once, to the same sample of
+    rows. A member votes for its nearest class or for unknown: the farther the rank of its known
+    score lies below the share of unknowns, the more for unknown, and the less, the less certain
+    that share is. The probabilities are the mean of the votes. Where the members agree, labels are
+    right more often.
+
+    The parameters `openness` and `unknown_label` are those of `OpenSetClassifier`. If the share is
+    given or audited, that share of the targets is labelled unknown.
+
+    Attributes
+    ----------
+    members_ : list of str
+        The members' names: method and scaling.
+    agreement_ : array of shape (n_targets,)
+        The share of the members that give a target of `fit` the label that it has.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from opensetda import Committee
+    >>> rng = np.random.default_rng(0)
+    >>> centres = 4 * np.eye(3, 8)
+    >>> X = np.concatenate([centres[i] + rng.normal(size=(20, 8)) for i in (0, 1, 0, 1, 2)])
+    >>> y = np.repeat(["cat", "dog", "", "", ""], 20)
+    >>> domain = np.repeat([1, 1, -1, -1, -1], 20)
+    >>> clf = Committee(openness=1 / 3).fit(X, y, sample_domain=domain)
+    >>> clf.predict(centres).tolist()
+    ['cat', 'dog', 'unknown']
+    """
+
+    scalings = (NONE,)
+
+    def _study_openness(self, scaled: Domains, context: FitContext) -> OpennessReport:
+        sample = scaled.sample(MEMBER_ROWS)
+        _, ranked = Scaling.applied(RANKS, sample)
+        found = aligned(ranked, COMPONENTS, WHITENING)
+        rows = found.source, ranked.y, found.target
+        given = check_openness(self.openness) is not None
+        doubts = find_doubts(scaled.source, scaled.target, rows, RANKS, given)
+        return study_openness(self.openness, context.checked, rows, len(scaled.target), doubts)
+
+    def _learn(self, domains: Domains, share: float, context: FitContext) -> None:
+        sample = domains.sample(MEMBER_ROWS)
+        seats = seats_for(domains.n_classes)
+        openness = min(share, 1 - 1 / (len(domains.target) + 1))
+        scalings: dict[str, Scaling] = {}
+        scorers: list[nn.Module] = []
+        for number, seat in enumerate(seats, start=1):
+            scalings[seat.scaling], scaled = Scaling.applied(seat.scaling, sample)
+            member = seat.method(openness, scaling=seat.scaling)
+            scorers.append(member.learn_scorer(scaled, openness))
+            if domains.has_target:
+                entry = {"step": number, "member": seat.name}
+                finish_step(self.history_, context.progress, entry, len(seats))
+        self.members_ = [seat.name for seat in seats]
+        names = [seat.scaling for seat in seats]
+        self.scorer_ = CommitteeScorer(scalings, names, scorers, domains.n_classes)
+        if not domains.has_target:
+            self.scorer_.let_vote([VoteTable.of_nothing() for _ in seats])
+
+    def _label_targets(
+        self, target: Rows, scores: Scores | None, report: OpennessReport, is_share_fixed: bool
+    ) -> None:
+        scorer = self.scorer_
+        parts = [
+            in_blocks(scorer, scorer.opinions, torch.from_numpy(chunk))
+            for _, chunk in target.chunks()
+        ]
+        known, nearest = (np.concatenate(values) for values in zip(*parts, strict=True))
+        share = report.share_of(known[:, 0])
+        if report.is_vouched:
+            share = share_of_votes(known, nearest, share, report.spread, len(self.classes_))
+        tables = [VoteTable.fit(own, share, report.spread) for own in known.T]
+        scorer.let_vote(tables)
+        n_members = len(tables)
+
+        def vote(both: Tensor) -> tuple[Tensor, Tensor]:
+            voted: tuple[Tensor, Tensor] = scorer.vote(both[:, :n_members], both[:, n_members:])
+            return voted
+
+        votes, margin = in_blocks(scorer, vote, torch.from_numpy(np.hstack([known, nearest])))
+        found = Scores(votes, margin)
+        own = np.stack(
+            [
+                np.where(table(torch.from_numpy(column)).numpy() > 0.5, len(self.classes_), classes)
+                for table, column, classes in zip(tables, known.T, nearest.T, strict=True)
+            ],
+            axis=1,
+        )
+        self.decision_ = MostVotes()
+        self._keep_transduction(target, found)
+        _, labels = self.decision_.decide(found)
+        agreement = (own == labels[:, None]).mean(axis=1)
+        self.agreement_ = agreement[np.argsort(target.index)]
+        self.openness_ = report.share
+        self.openness_report_ = report.finished(report.share, False, len(target))
+        if agreement.mean() < 1 - DISPUTED:
+            line = (
+                f"the members of the committee disagree with {1 - agreement.mean():.0%} of the "
+                "labels: check labels with 'osda review RUN'"
+            )
+            warnings = (*self.openness_report_.warnings, line)
+            self.openness_report_ = replace(self.openness_report_, warnings=warnings)
+
+    def _more_state(self) -> dict[str, Any]:
+        return {"members": list(self.members_)}
+
+    def _restore(self, saved: Mapping[str, Any]) -> None:
+        self.members_ = list(saved["members"])
+
+    def _load_decision(self, saved: Mapping[str, Any]) -> Decision:
+        return MostVotes() if self.has_target_ else NothingUnknown()
+
+    def _make_scorer(self, arrays: Mapping[str, Tensor]) -> CommitteeScorer:
+        by_name = {seat.name: seat for seat in SEATS}
+        seats = [by_name[name] for name in self.members_]
+        scorers: list[nn.Module] = []
+        tables: list[VoteTable] = []
+        for place, seat in enumerate(seats):
+            member = seat.method(scaling=seat.scaling)
+            member.classes_ = self.classes_
+            scorers.append(member._make_scorer(part(arrays, f"scorers.{place}.")))
+            own = part(arrays, f"tables.{place}.")
+            tables.append(VoteTable(own["scores"], own["votes"]))
+        scalings = {
+            seat.scaling: Scaling(seat.scaling, part(arrays, f"scalings.{seat.scaling}."))
+            for seat in seats
+        }
+        names = [seat.scaling for seat in seats]
+        scorer = CommitteeScorer(scalings, names, scorers, len(self.classes_))
+        scorer.let_vote(tables)
+        return scorer
+
+
+def share_of_votes(
+    known: Matrix, nearest: IntArray, share: float, spread: float, n_classes: int
+) -> float:
+    """Return the share by which members have to vote so that this share is labelled unknown.
+
+    Votes of members that disagree about the class are split, and unknown wins more easily: known
+    scores and nearest classes by each member, (n, M), (n, M).
+    """
+    wanted = round(share * len(known))
+    low = 0.0
+    high = 1.0
+    best = share
+    for _ in range(QUOTA_HALVINGS):
+        votes = np.stack([unknown_votes(own, best, spread) for own in known.T], axis=1)
+        for_class = np.zeros((len(known), n_classes))
+        rows = np.arange(len(known))
+        for member in range(known.shape[1]):
+            for_class[rows, nearest[:, member]] += 1 - votes[:, member]
+        count = int((votes.sum(axis=1) > for_class.max(axis=1)).sum())
+        if count == wanted:
+            break
+        low, high = (best, high) if count < wanted else (low, best)
+        best = (low + high) / 2
+    return best
