@@ -17,6 +17,7 @@ from opensetda.rows import IntArray
 LARGEST_LOG_SLOPE = 2.5  # a larger one gives most samples probabilities within 0.00001 of 0 or 1
 FINE_RANKS = 100  # ranks over which votes are averaged, where there are fewer targets
 
+WHOLE_ROWS = 64
 # Factors by which a probability is kept from another that would be equal but for rounding.
 JUST_LESS = 1 - 1e-6
 JUST_MORE = 1 + 1e-6
@@ -55,11 +56,16 @@ class Decision(nn.Module, ABC):
 
     @torch.no_grad()
     def decide(self, scores: Scores) -> tuple[Matrix, IntArray]:
-        """Return probabilities and labels of arrays."""
-        classes = torch.from_numpy(np.ascontiguousarray(scores.classes))
-        known = torch.from_numpy(np.ascontiguousarray(scores.known))
+        """Return probabilities and labels of arrays; a sample gets the same bits in every batch."""
+        n_rows, n_classes = scores.classes.shape
+        # The last numbers of an odd length are computed in another way, with other rounding.
+        size = -(-n_rows // WHOLE_ROWS) * WHOLE_ROWS
+        classes = torch.zeros((size, n_classes), dtype=torch.float64)
+        classes[:n_rows] = torch.from_numpy(scores.classes)
+        known = torch.zeros(size, dtype=torch.float64)
+        known[:n_rows] = torch.from_numpy(scores.known)
         probabilities, labels = self(classes, known)
-        return probabilities.numpy(), labels.numpy()
+        return probabilities[:n_rows].numpy(), labels[:n_rows].numpy()
 
 
 class NothingUnknown(Decision):
