@@ -28,7 +28,7 @@ X = np.concatenate([SOURCE, TARGET])
 Y = np.repeat(["cup", "pen", "sun", ""], [25, 25, 25, 100])
 DOMAIN = np.repeat([1, -1], [75, 100])
 QUICK = {"pgl": {"steps": 2, "epochs": 1, "edge_width": 8, "node_width": 8, "draws": 1}} | {
-    name: {"iterations": 20} for name in ("dann", "mmd", "osbp", "sta")
+    name: {"iterations": 20} for name in ("dann", "mmd", "osbp", "ovanet", "sta", "uniot")
 }
 
 

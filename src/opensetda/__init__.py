@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from opensetda.methods.rivals.dann import DANN as DANN
     from opensetda.methods.rivals.mmd import MMD as MMD
     from opensetda.methods.rivals.osbp import OSBP as OSBP
+    from opensetda.methods.rivals.oslpp import OSLPP as OSLPP
+    from opensetda.methods.rivals.ovanet import OVANet as OVANet
     from opensetda.methods.rivals.source_only import SourceOnly as SourceOnly
     from opensetda.methods.rivals.sta import STA as STA
+    from opensetda.methods.rivals.uniot import UniOT as UniOT
     from opensetda.metrics.open_set import evaluate as evaluate
     from opensetda.pgl.estimator import PGLClassifier as PGLClassifier
     from opensetda.pgl.settings import PGLSettings as PGLSettings
@@ -42,11 +45,14 @@ _HOMES = {
     "MMD": "methods.rivals.mmd",
     "MovingMeans": "methods.means.estimator",
     "OSBP": "methods.rivals.osbp",
+    "OSLPP": "methods.rivals.oslpp",
+    "OVANet": "methods.rivals.ovanet",
     "PGLClassifier": "pgl.estimator",
     "PGLSettings": "pgl.settings",
     "STA": "methods.rivals.sta",
     "SmoothedMeans": "methods.means.estimator",
     "SourceOnly": "methods.rivals.source_only",
+    "UniOT": "methods.rivals.uniot",
     "evaluate": "metrics",
     "load": "runs.folder",
     "save": "runs.folder",

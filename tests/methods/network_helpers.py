@@ -60,5 +60,6 @@ def random_batch(width: int, n_classes: int, rows: int = 8, progress: float = 0.
         torch.randn(rows, width, generator=generator),
         torch.arange(rows) % n_classes,
         torch.randn(rows, width, generator=generator) + 1,
+        torch.arange(rows),
         progress,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -28,11 +28,12 @@ ROW_SCALE = 8.0
 
 
 class Batch(NamedTuple):
-    """Aligned samples of one iteration, and the share of the training that is done."""
+    """Aligned samples of one iteration, row numbers of the targets, and the share that is done."""
 
     source: Tensor
     labels: Tensor
     target: Tensor
+    target_index: Tensor
     progress: float
 
 
@@ -42,19 +43,23 @@ class RivalNetwork(nn.Module, ABC):
     .. math:: g(x) = \operatorname{LeakyReLU}(\operatorname{LN}(W_b\, s\, G_B(x)))
 
     The adapter :math:`G_B` is trained if `adapts`, on aligned rows; it is not if an image backbone
-    is. With an `alignment` the network scores rows as they are.
+    is. With an `alignment` the network scores rows as they are. Without a `bottleneck` the heads
+    see the adapted rows themselves.
     """
 
     alignment: Alignment
 
-    def __init__(self, width: int, n_classes: int, adapts: bool) -> None:
+    def __init__(self, width: int, n_classes: int, adapts: bool, bottleneck: bool = True) -> None:
         super().__init__()
-        self.n_classes, self.width_out = n_classes, 256
+        self.n_classes = n_classes
+        self.width_out = 256 if bottleneck else width
         self.backbone = network_parts.Adapter(width, unit=True, learns=adapts)
-        # Not batch normalisation: with it OSBP's own boundary gets an HOS of 51, not 87 (three
-        # tasks of Office-31).
-        linear, norm = nn.Linear(width, self.width_out), nn.LayerNorm(self.width_out)
-        self.bottleneck = nn.Sequential(linear, norm, network_parts.Leak())
+        self.bottleneck = nn.Sequential()
+        if bottleneck:
+            # Not batch normalisation: with it OSBP's own boundary gets an HOS of 51, not 87
+            # (three tasks of Office-31).
+            linear, norm = nn.Linear(width, self.width_out), nn.LayerNorm(self.width_out)
+            self.bottleneck.extend([linear, norm, network_parts.Leak()])
 
     def features(self, x: Tensor) -> Tensor:
         """Return what the heads see: (N, d) -> (N, h)."""
@@ -80,7 +85,10 @@ class RivalNetwork(nn.Module, ABC):
     def target_losses(self, batch: Batch) -> dict[str, Tensor]:
         """Return the losses that need targets, by name; not called without targets."""
 
-    def finish(self, source: Tensor, y: IntArray) -> None:
+    def start(self, source: Tensor, labels: Tensor, target: Tensor) -> None:
+        """Prepare for the training, from all aligned rows; nothing by default."""
+
+    def finish(self, source: Tensor, y: IntArray, target: Tensor) -> None:
         """Learn what scores need besides, from all rows in double precision; nothing by default."""
 
 
@@ -101,6 +109,7 @@ class NetworkRival(DomainTransformer, OpenSetClassifier):
     """
 
     is_random = trains_backbone = True
+    momentum: ClassVar[bool] = False  # trained by SGD with momentum in place of Adam
 
     iterations: int = checked(600, COUNT)
     batch_size: int = checked(64, COUNT)
@@ -127,7 +136,8 @@ class NetworkRival(DomainTransformer, OpenSetClassifier):
         network.alignment = inputs.alignment
         self.scorer_ = network.cpu().double().eval()
         with torch.no_grad():
-            network.finish(inputs.source.cpu().double(), domains.y)
+            of_target = inputs.target.cpu().double()
+            network.finish(inputs.source.cpu().double(), domains.y, of_target)
         if not domains.has_target:
             return None
         if inputs.learned is None:
@@ -150,7 +160,10 @@ class NetworkRival(DomainTransformer, OpenSetClassifier):
         inputs.to(device)
         network.to(device)
         labels = labels.to(device)
-        optimiser = network_parts.make_optimiser(network, self.rate, inputs.parameters())
+        network.start(inputs.source, labels, inputs.target)
+        optimiser = network_parts.make_optimiser(
+            network, self.rate, inputs.parameters(), self.momentum
+        )
         rates = [group["lr"] for group in optimiser.param_groups]
         rng = np.random.default_rng(own_seed(seed))
         n = self.batch_size
@@ -167,7 +180,7 @@ class NetworkRival(DomainTransformer, OpenSetClassifier):
             # A batch of the source is always full.
             is_target = torch.arange(len(index), device=labels.device) >= n
             rows = inputs.of_graph(index, is_target, rng)
-            batch = Batch(rows[:n], labels[index[:n]], rows[n:], progress)
+            batch = Batch(rows[:n], labels[index[:n]], rows[n:], index[n:], progress)
             losses = network.source_losses(batch)
             if len(batch.target):
                 losses |= network.target_losses(batch)

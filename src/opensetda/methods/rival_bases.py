@@ -121,7 +121,7 @@ class ClosedSetNetwork(RivalNetwork):
         logits = self.classifier(self.features(batch.source))
         return {"class": F.cross_entropy(logits, batch.labels)}
 
-    def finish(self, source: Tensor, y: IntArray) -> None:
+    def finish(self, source: Tensor, y: IntArray, target: Tensor) -> None:
         """Fit the rejector on the learned features of the source."""
         self.rejector.fit(F.normalize(self.features(source), dim=1), y, self.n_classes)
 
