@@ -187,9 +187,9 @@ def principal_components(domains: Domains, keep: int) -> tuple[Vector, Matrix]:
     rows = unit(torch.from_numpy(both).double()).numpy()
     solver = "covariance_eigh" if n_rows > width else "full"
     found = PCA(min(keep, *rows.shape), svd_solver=solver).fit(rows)
-    real = found.explained_variance_ > SMALLEST_EIGENVALUE * found.explained_variance_[0]
-    if found.explained_variance_[0] <= np.finfo(np.float64).eps ** 2:  # All rows are the same.
-        real[1:] = False
+    variances = found.explained_variance_
+    real = variances > max(SMALLEST_EIGENVALUE * variances[0], np.finfo(np.float64).eps ** 2)
+    real[0] = True  # even if all rows are the same
     return found.mean_, np.ascontiguousarray(found.components_[real].T)
 
 
@@ -214,7 +214,7 @@ def locality_projection(
     values, vectors = scipy.linalg.eigh(matrix, metric, subset_by_index=wanted)
     real = values > SMALLEST_EIGENVALUE * values[-1]
     real[-1] = True
-    return np.ascontiguousarray(vectors[:, real][:, ::-1])
+    return vectors[:, real][:, ::-1].copy()
 
 
 def select_and_reject(
