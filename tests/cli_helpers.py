@@ -99,7 +99,7 @@ def make_images(folder, names, per_class, seed, flat=False):
     return sorted(made)
 
 
-QUICK_IMAGES = ("--set", "steps=2")
+QUICK_IMAGES = ("--method", "moving-means", "--set", "steps=2")
 
 
 def image_fit(pictures, out, *more, source="shop", target="street"):

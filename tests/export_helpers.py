@@ -39,7 +39,7 @@ class Stranger(OpenSetClassifier):
         def forward(self, rows):
             return rows[:, :3], torch.special.ndtri(torch.special.expit(rows[:, 0]))
 
-    def _fit_domains(self, source, y, target, share, context):
+    def _learn(self, domains, share, context):
         self.scorer_ = self.Scorer()
 
     def _make_scorer(self, arrays):

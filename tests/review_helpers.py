@@ -70,7 +70,7 @@ def make_run(folder, n=60, unknown="unknown", images=True, identity="one", seed=
         folder / VIEW
     )
     openness = {"share": 0.5, "low": 0.4, "high": 0.6, "confidence": 0.9, "estimates": {}}
-    openness |= {"told": False, "own_boundary": False, "origin": "", "warnings": []}
+    openness |= {"source": "estimated", "origin": "", "warnings": []}
     rejection = {"threshold": 0, "slope": 1}
     write_json(folder / ESTIMATES, {"openness": openness, "rejection": rejection})
     if images:

@@ -25,10 +25,11 @@ class Stepper(ClassMeans):
     random_state: Any = 0
     is_random = True
 
-    def _fit_domains(self, source, y, target, share, context):
-        super()._fit_domains(source, y, target, share, FitContext())
+    def _learn(self, domains, share, context):
+        super()._learn(domains, share, FitContext())
         store = context.checkpoints
-        self.history_, moved = [], np.zeros(tuple(self.scorer_.means.shape))
+        self.history_ = []
+        moved = np.zeros(tuple(self.scorer_.means.shape))
         if store is not None and (record := store.read()) is not None:
             self.history_, moved = record.values["history"], record.arrays["moved"]
         for step in range(len(self.history_) + 1, self.steps + 1):

@@ -33,24 +33,24 @@ def test_the_demo_compares_three_methods_and_leaves_a_run(
     assert main(["demo", "--out", "d", "--seed", "3"]) == 0
     out, err = capsys.readouterr()
     assert "2,500 MNIST digits 0-4" in err
-    assert "moving-means: step 10/10" in err
-    for words in ("moving-means", "pgl", "source-only", "AUROC"):
+    assert "committee: step 5/5" in err
+    for words in ("committee", "pgl", "source-only", "AUROC"):
         assert words in out
     assert str(workplace / "d") in out
     others = {BACKBONE, BROKEN, IMAGES, LARGE_PREDICTIONS}
     assert names_in(workplace / "d") == sorted({*FILES} - others)
     comparison = json.loads((workplace / "d" / "comparison.json").read_text())
-    assert list(comparison) == ["moving-means", "pgl", "source-only"]
+    assert list(comparison) == ["committee", "pgl", "source-only"]
     metrics = json.loads((workplace / "d" / "metrics.json").read_text())
-    assert metrics["final"]["hos"] == comparison["moving-means"]["hos"] > 0.7
-    assert [step["step"] for step in metrics["steps"]] == list(range(1, 11))
+    assert metrics["final"]["hos"] == comparison["committee"]["hos"] > 0.7
+    assert [step["step"] for step in metrics["steps"]] == [5]
     assert "share of unknowns estimated by each method, true 49.9" in out
     for row in comparison.values():
-        assert not row["openness"]["told"]
+        assert row["openness"]["source"] != "given"
         assert f" {100 * row['openness']['share']:.1f} " in out
     settings = json.loads((workplace / "d" / "settings.json").read_text())
-    assert (settings["method"], settings["openness"]) == ("moving-means", "auto")
-    assert (settings["seed"], settings["scaling"]) == (3, "ranks")
+    assert (settings["method"], settings["openness"]) == ("committee", "auto")
+    assert (settings["seed"], settings["scaling"]) == (3, "none")
     assert settings["command"] == ["osda", "demo", "--out", "d", "--seed", "3"]
 
 

@@ -63,14 +63,19 @@ def test_target_labels_change_nothing(workplace):
     assert outcomes[0] == outcomes[1]
 
 
-def test_the_default_is_moving_means(workplace, capsys):
-    assert main([*FIT[:-2], *OPENNESS, "--set", "ridge=none"]) == 0
+def test_the_default_is_a_committee(workplace, capsys):
+    assert main([*FIT[:-2], *OPENNESS]) == 0
     out, err = capsys.readouterr()
-    assert "moving-means: step 10/10" in err
-    assert "columns: as " in out
+    assert "committee: step 5/5" in err
     assert "of these labels should be right" in out
     settings = json.loads((workplace / "run" / "settings.json").read_text())
-    assert (settings["method"], settings["scaling"]) == ("moving-means", settings["scaling"])
+    assert (settings["method"], settings["settings"]) == ("committee", {})
+
+
+def test_settings_are_recorded_with_their_defaults(workplace):
+    assert main([*FIT[:-1], "moving-means", *OPENNESS, "--set", "ridge=none"]) == 0
+    settings = json.loads((workplace / "run" / "settings.json").read_text())
+    assert (settings["method"], settings["scaling"]) == ("moving-means", "ranks")
     assert settings["settings"] == {
         **{"steps": 10, "components": 64, "whitening": 0.5, "neighbours": 10, "message": 0.5},
         **{"ridge": None, "move": 0.5, "class_balance": 0.5, "evidence": 0.5},

@@ -287,8 +287,6 @@ def test_a_run_treats_later_tables_as_its_own(tmp_path, capsys, monkeypatch, met
     written(tmp_path, source.assign(**extra), target)
     command = ["fit", "a.csv", "b.csv", "--out", "run", "--method", method, "--no-report"]
     options = ["--one-hot", "kind", "--impute", "median", "--id-column", "name", "--json"]
-    # Second opinions on the targets of the fit have no part in later samples.
-    options += ["--opinions", "0"]
     assert main([*command, *options]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["left_out"] == {"part": "a counter: evenly spaced numbers"}

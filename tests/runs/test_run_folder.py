@@ -17,7 +17,7 @@ from opensetda.runs.folder import RunFolder, check_destination
 from opensetda.runs.integrity import MANIFEST, Manifest
 from opensetda.system import files
 from opensetda.usecases.evaluate_run import evaluate
-from opensetda.usecases.fit_rows import write_run
+from opensetda.usecases.fit_rows import FittedMethod, write_run
 from runs_helpers import blobs, fitted
 
 NAMES = np.array(["cat", "dog", "horse"])
@@ -33,8 +33,15 @@ RECORD = {
 
 
 def written(path, classifier, ids=None, **changes):
+    fitted_method = FittedMethod(
+        classifier=classifier,
+        report=classifier.openness_report_,
+        history=classifier.history_,
+        step_labels=classifier.step_labels_,
+        seconds=1.0,
+    )
     with files.new_folder(path) as aside:
-        write_run(aside, classifier, {**RECORD, **changes}, ids)
+        write_run(aside, fitted_method, {**RECORD, **changes}, ids)
     return RunFolder.open(path)
 
 
@@ -201,7 +208,7 @@ def test_an_infinite_threshold_and_numbers_as_classes_survive():
     original = ClassMeans(openness=np.float64(0), unknown_label=99)
     original.fit(X, which, sample_domain=np.repeat([0, -1], [60, 30]))
     saved, arrays = original.get_state()
-    assert saved["rejection_threshold"] == "-inf"
+    assert saved["rejection"]["threshold"] == "-inf"
     restored = ClassMeans.from_state(json.loads(json.dumps(saved)), arrays)
     assert restored.classes_.dtype == original.classes_.dtype
     np.testing.assert_array_equal(restored.predict(X), original.predict(X))

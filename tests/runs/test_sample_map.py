@@ -9,7 +9,7 @@ from opensetda import MovingMeans
 from opensetda.errors import InputError
 from opensetda.runs import sample_map as views
 from opensetda.runs.sample_map import FEWEST, RunView, group_rows, view_of
-from opensetda.usecases.fit_rows import fit_domains
+from opensetda.usecases.fit_rows import read_rows_of
 
 
 def clouds(n_source=40, n_target=60, seed=0, wide=12):
@@ -26,9 +26,9 @@ def clouds(n_source=40, n_target=60, seed=0, wide=12):
 
 @pytest.fixture(scope="module")
 def classifier():
+    source, names, target, _ = clouds()
     classifier = MovingMeans(openness=1 / 3, scaling="none")
-    fit_domains(classifier, *clouds()[:3])
-    return classifier
+    return classifier.fit_domains(read_rows_of(source, names, target))
 
 
 @pytest.fixture(scope="module")

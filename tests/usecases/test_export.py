@@ -77,7 +77,7 @@ def test_nothing_is_unknown_without_targets_or_below_an_infinite_threshold(has_t
     rows = slice(None) if has_target else slice(75)
     classifier = ClassMeans(openness=0.0).fit(X[rows], Y[rows], sample_domain=DOMAIN[rows])
     if has_target:
-        assert np.isneginf(classifier.rejection_threshold_)
+        assert np.isneginf(classifier.decision_.threshold)
     assert not check(classifier)[:, 3].any()
 
 

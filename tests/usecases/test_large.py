@@ -121,7 +121,7 @@ def test_a_run_of_a_sample_is_a_run(many, capsys, method):
     np.testing.assert_allclose(model.predict_proba(X), table.proba, rtol=0, atol=6e-7)
     np.testing.assert_array_equal(model.open_set_scores(X).known, table.known_scores)
     # The cut of all, and not of the sample.
-    assert model.rejection_threshold_ == rejection_cut(table.known_scores, 0.333)
+    assert model.decision_.threshold == rejection_cut(table.known_scores, 0.333)
     assert run.steps()[max(len(run.history()), 1)].tolist() == table.labels.tolist()
     truth = np.load("truth.npz")["y"]
     assert (table.labels == np.where(truth == "horse", "unknown", truth)).mean() > 0.9

@@ -161,7 +161,8 @@ def _parameters(
         raise InputError(f"preset {preset!r}: {name} has no presets; leave it out")
     for setting in changes:
         if setting not in defaults:
-            raise InputError(f"setting {setting!r} does not exist; {choice(setting, defaults)}")
+            there = choice(setting, defaults) if defaults else f"{name} has no settings"
+            raise InputError(f"setting {setting!r} does not exist; {there}")
     return {k: _parsed(k, v, defaults[k]) for k, v in changes.items()}
 
 

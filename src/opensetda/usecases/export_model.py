@@ -166,6 +166,10 @@ def to_onnx(
         name, example = "pixels", torch.zeros(2, side, side, 3, dtype=torch.uint8)
     module = Exported(classifier, medians, backbone)
     outputs = ["index", "confidence", "probabilities", "known_score"]
+    with torch.no_grad():
+        module.eval()(
+            example
+        )  # Tables that are prepared at the first use are no part of the graph.
     try:
         model = onnx.load_from_string(engines.export(module, example, name, outputs))
     except engines.ExportError as error:
