@@ -78,12 +78,13 @@ def extract(
     cache: FeatureCache | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
     scratch: Path | None = None,
+    state: Mapping[str, Tensor] | None = None,
 ) -> Extraction:
     """Return the features of images, from the cache where possible; broken images are listed.
 
     One that was listed and has been deleted since is not a broken one, but an `InputError`.
     `progress` is called with the number of finished images and of all. `scratch` is a folder for
-    a matrix that is too large for memory; the caller removes it.
+    a matrix that is too large for memory; the caller removes it. `state` are fine-tuned weights.
     """
     started = time.perf_counter()
     shape, file = (len(paths), recipe.width), None
@@ -92,7 +93,7 @@ def extract(
     X: Any = np.zeros(shape, np.float32) if file is None else new_array_file(file, "<f4", shape)
     rows: list[int] = []
     broken, n_cached = [], 0
-    with Extractor(recipe) as extractor:
+    with Extractor(recipe, state) as extractor:
         for row, (features, reason, was_cached) in enumerate(extractor.outcomes(paths, cache)):
             n_cached += was_cached
             if reason is None:

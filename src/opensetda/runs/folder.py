@@ -35,6 +35,7 @@ from opensetda.runs.integrity import (
     reading,
 )
 from opensetda.runs.integrity import SETTINGS as SETTINGS
+from opensetda.runs.kept import KEPT, Kept
 from opensetda.runs.place import CORRECTIONS as CORRECTIONS
 from opensetda.runs.place import REVIEW as REVIEW
 from opensetda.runs.place import Stamp, changing_run, put_run_in_place, stamp_of
@@ -65,7 +66,7 @@ MAP, REPORT, COMPARISON = "map.parquet", "report.html", "comparison.json"
 FILES = (
     *(MANIFEST, SETTINGS, ENVIRONMENT, HISTORY, ESTIMATES, PREDICTIONS, LARGE_PREDICTIONS),
     *(STEPS, MODEL, WEIGHTS, BACKBONE, BROKEN, METRICS, COMPARISON, VIEW, IMAGES, THUMBNAILS),
-    *(MAP, TRUTH, REPORT),
+    *(MAP, TRUTH, REPORT, KEPT),
 )
 
 STEP_PREFIX = "step_"
@@ -239,6 +240,19 @@ class RunFolder:
     def view(self) -> RunView:
         """Return the samples that the report shows, with their embedding."""
         return RunView.parse(self.manifest.content(VIEW), self.path / VIEW)
+
+    def kept(self) -> Kept | None:
+        """Return what is kept of both domains; None of a run before that was kept."""
+        if KEPT not in self.manifest.files:
+            return None
+        arrays = self.manifest.tensors(KEPT)
+        return Kept.of_arrays(arrays, self.settings["classes"], self.path / KEPT)
+
+    @property
+    def chain(self) -> list[dict[str, Any]]:
+        """The runs that this one was adapted from, the first one first; none of a fit."""
+        found: Any = self.settings.get("chain")
+        return list(found or [])
 
     def truth(self) -> npt.NDArray[Any] | None:
         """Return the true labels of the targets, if the run was evaluated."""

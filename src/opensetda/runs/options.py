@@ -217,6 +217,12 @@ class FitOptions:
         "share of unknowns from the audit: the CSV file of 'osda review'.",
         **_PATH,
     )
+    keep_source: Literal["rows", "statistics", "none"] = _method(
+        "--keep-source",
+        "What the run keeps of the source for 'osda adapt': up to 800 rows of features, statistics "
+        "of each class (as good for images, worse for tables), or none.",
+        "rows",
+    )
     tensorboard: str | None = _method(
         "--tensorboard DIR",
         "Write the loss and the numbers of every step to this folder, for TensorBoard.",
@@ -239,6 +245,8 @@ class FitRequest(FitOptions):
     identity: str
     source: str
     target: str
+    adapts: bool = False
+    """Whether the source is a run folder, which kept labelled rows."""
     report: bool = True
     command: tuple[str, ...] = ()
 

@@ -1,4 +1,4 @@
-"""Whole runs: `fit`, `resume`, `predict`, `evaluate` and `export`, and the run folder they write.
+"""Whole runs: `fit`, `adapt`, `predict`, `evaluate`, `export`, and the run folder they write.
 
 >>> from opensetda.usecases import fit, predict
 >>> run = fit("shop/", "street/", "run")  # doctest: +SKIP
@@ -14,17 +14,18 @@ if TYPE_CHECKING:
     from opensetda.progress import RunListener
     from opensetda.runs.folder import RunFolder
     from opensetda.runs.options import FitOptions, ImageOptions, TableOptions
+    from opensetda.usecases.adapt_run import adapt
     from opensetda.usecases.evaluate_run import Evaluation, evaluate
     from opensetda.usecases.export_model import ExportedModel, export
     from opensetda.usecases.fit_run import FittedRun, fit, resume
     from opensetda.usecases.predict_samples import WrittenLabels, extract_features, predict
 
 __all__ = ["Evaluation", "ExportedModel", "FitOptions", "FittedRun", "ImageOptions", "RunFolder",
-           "RunListener", "TableOptions", "WrittenLabels", "evaluate", "export",
+           "RunListener", "TableOptions", "WrittenLabels", "adapt", "evaluate", "export",
            "extract_features", "fit", "predict", "resume"]  # fmt: skip
 
 _HOMES = ("progress", "runs.options", "runs.folder", "usecases.fit_run", "usecases.predict_samples",
-          "usecases.evaluate_run", "usecases.export_model")  # fmt: skip
+          "usecases.evaluate_run", "usecases.export_model", "usecases.adapt_run")  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from opensetda.data.names import folded, label_problem, shown
 from opensetda.errors import InputError, one_line
 from opensetda.rows import IntArray
-from opensetda.runs.folder import RunFolder
+from opensetda.runs.folder import CORRECTIONS, RunFolder
 from opensetda.runs.predictions import IMAGE_ID, PredictionTable
 from opensetda.share.audit import Audit, CheckedTargets
 from opensetda.share.decision import Vector
@@ -98,6 +98,7 @@ class Corrections:
             labels=np.concatenate([data.labels, self.labels[self.names_class]]),
             source_ids=None if ids is None else np.concatenate([ids, data.target_names[told]]),
             image_paths=paths,
+            n_marked=data.n_marked + len(told),
             inputs={**data.inputs, "corrections": record},
             notes=(*data.notes, note),
         )
@@ -182,6 +183,26 @@ def _reviewed_scores(folder: Path, data: FitData) -> Vector | None:
     except InputError:
         return None  # The audit alone says how many are unknown, if less exactly.
     return table.known_scores if np.array_equal(table.ids, data.target_names) else None
+
+
+def marked_targets(run: RunFolder, rows: IntArray) -> tuple[list[str], IntArray]:
+    """Return the classes that a person gave to some of these targets of a run, and their places."""
+    path = run.path / CORRECTIONS
+    if not path.exists():
+        return [], rows[:0]
+    names = run.predictions().ids[rows].tolist()
+    place = {name: number for number, name in enumerate(names)}
+    in_use = {run.unknown_label, *run.settings["classes"]}
+    marked: dict[int, str] = {}
+    for number, name, label, _ in _lines(path):
+        try:
+            own = class_name(label, in_use) if label else run.unknown_label
+        except InputError as error:
+            raise InputError(f"{path}, row {number}: {error}") from None
+        in_use.add(own)
+        if name in place and own != run.unknown_label:
+            marked[place[name]] = own
+    return list(marked.values()), np.array(list(marked), dtype=np.intp)
 
 
 def check_corrections(path: Path) -> None:

@@ -24,6 +24,7 @@ from opensetda.progress import ProgressEvent, ProgressListener, RunListener
 from opensetda.rows import IntArray
 from opensetda.runs import folder as files
 from opensetda.runs.folder import RunFolder, check_destination, new_run_folder
+from opensetda.runs.kept import KEPT
 from opensetda.runs.options import ARRAY, FitOptions, FitRequest, ImageOptions, absolute, declared
 from opensetda.runs.pictures import many_images, write_broken, write_images
 from opensetda.runs.predictions import IMAGE_ID
@@ -44,7 +45,8 @@ from opensetda.usecases.fit_rows import (
     sample_size,
     write_run,
 )
-from opensetda.usecases.read_domains import Domains, FitData, domain_tables
+from opensetda.usecases.keeping import keep_domains, kept_source, link_to_base
+from opensetda.usecases.read_domains import FitData, domain_tables
 
 
 class Training(NamedTuple):
@@ -126,7 +128,7 @@ def fit(
             raise InputError("images: for files; source and target are arrays")
         arrays = domain_tables(source, target, options.get("tables"))
     images = images or ImageOptions(cache=absolute(default_cache_folder()))
-    request = _request(
+    request = make_request(
         options,
         identity=secrets.token_hex(16),
         source=absolute(source) if arrays is None else ARRAY,
@@ -135,6 +137,13 @@ def fit(
         report=report,
         command=tuple(command),
     )
+    return start(request, out, arrays, listener)
+
+
+def start(
+    request: FitRequest, out: Path, arrays: Any, listener: RunListener | None
+) -> FittedRun:
+    """Check a request, and carry it out; `arrays` is what no file holds."""
     if is_first_process():
         check_destination(out, request.overwrite)
     check_request(request, out)
@@ -147,7 +156,7 @@ def _workplace(out: Path) -> Path:
     return out if is_first_process() else Path(tempfile.mkdtemp()) / out.name
 
 
-def _request(options: dict[str, Any], **own: Any) -> FitRequest:
+def make_request(options: dict[str, Any], **own: Any) -> FitRequest:
     """Return checked options as a request; None is the default."""
     known = declared(FitOptions)
     given = {name: value for name, value in options.items() if value is not None}
@@ -209,11 +218,13 @@ def resume(
         return FittedRun(out)
     request, arrays = run.request, None
     try:
-        if request.source == ARRAY:
-            if source is None:
+        if ARRAY in (request.source, request.target):
+            if (target if request.adapts else source) is None:
                 advice = "go on in Python, opensetda.usecases.resume(out, source=..., target=...)"
                 raise InputError(f"{run.path}: begun from arrays, which it does not hold; {advice}")
-            arrays = domain_tables(source, target, request.tables)
+            arrays = target
+            if not request.adapts:
+                arrays = domain_tables(source, target, request.tables)
         elif source is not None:
             raise InputError(f"{run.path}: begun from files; leave out source and target")
         check_request(request, run.out)
@@ -225,7 +236,7 @@ def resume(
     return _carry_out(run, arrays, listener)
 
 
-def _carry_out(run: UnfinishedRun, arrays: Domains | None, listener: RunListener) -> FittedRun:
+def _carry_out(run: UnfinishedRun, arrays: Any, listener: RunListener) -> FittedRun:
     """Train; whatever goes wrong, a run that holds a checkpoint or was there before stays."""
     if not is_first_process():
         try:
@@ -261,9 +272,12 @@ def check_request(request: FitRequest, out: Path) -> None:
         check_corrections(near(request.corrections))
     build_method(**request.method_arguments())
     check_finetuning(request.method, request.settings, request.images.finetune is not None)
-    if request.source == ARRAY:
+    given = [near(request.source), near(request.target)]
+    if request.adapts:
+        kept_source(RunFolder.open(given.pop(0)))
+    if request.target == ARRAY:
         return
-    for path in (near(request.source), near(request.target)):
+    for path in given:
         if (path / files.SETTINGS).is_file() and (path / files.WEIGHTS).is_file():
             raise InputError(f"{path}: a run folder; give images or a feature table")
         if path.is_dir() and out.resolve().is_relative_to(path.resolve()):
@@ -272,13 +286,13 @@ def check_request(request: FitRequest, out: Path) -> None:
         raise InputError(f"{path}: source and target are the same; give what is to be labelled")
 
 
-def train(run: UnfinishedRun, arrays: Domains | None, listener: RunListener) -> Training:
+def train(run: UnfinishedRun, arrays: Any, listener: RunListener) -> Training:
     """Load the data, fit the method and write the run folder."""
     request, started = run.request, time.perf_counter()
     run.clear_scratch()
     with first_process_first():
         # The others find features in the cache.
-        data = read_domains.load(request, listener, run.scratch, arrays)
+        data = _load(run, arrays, listener)
     corrections = None
     if request.corrections is not None:
         corrections = read_corrections(near(request.corrections), data, request.unknown_label)
@@ -320,6 +334,10 @@ def train(run: UnfinishedRun, arrays: Domains | None, listener: RunListener) -> 
             fitted = replace(fitted, classifier=classifier)
 
     classifier = fitted.classifier
+    kept = keep_domains(request.keep_source, data, domains, sample, features)
+    chain, lines = link_to_base(data, classifier, sample)
+    for line in lines:
+        listener.warn(line)
     view = view_of(classifier, data.source, data.labels, data.target, data.source_ids, features)
     with new_run_folder(run.out) as aside:
         if backbone is not None:
@@ -328,11 +346,15 @@ def train(run: UnfinishedRun, arrays: Domains | None, listener: RunListener) -> 
             state = backbone.state_dict().items()
             tensors = {name: value.cpu().contiguous() for name, value in state}
             (aside / files.BACKBONE).write_bytes(save(tensors))
+        elif data.base is not None and data.base.is_finetuned:
+            content = data.base.manifest.content(files.BACKBONE)
+            (aside / files.BACKBONE).write_bytes(content)
+        kept.write(aside / KEPT)
         if data.broken:
             write_broken(aside / files.BROKEN, data.broken)
         # Absolute: the report may be made in another folder.
-        if places := [str(Path(path).absolute()) for path in data.image_paths]:
-            shown = {row: places[row] for row in view.source.tolist()}
+        if places := [path and str(Path(path).absolute()) for path in data.image_paths]:
+            shown = {row: places[row] for row in view.source.tolist() if places[row]}
             write_images(aside / files.IMAGES, shown, places[len(data.source) :])
         if labels is not None:
             for name in (files.predictions_name(len(data.target)), files.STEPS):
@@ -352,8 +374,8 @@ def train(run: UnfinishedRun, arrays: Domains | None, listener: RunListener) -> 
             "settings": settings,
             "columns": data.columns,
             "inputs": data.inputs,
-            "backbone": recipe
-            and recipe.to_dict() | {"finetuned": request.images.finetune or False},
+            "backbone": recipe and recipe.to_dict() | {"finetuned": _trained(request, data)},
+            "chain": chain,
             "sample": None if sample is None else len(sample),
         }
         write_run(
@@ -377,6 +399,16 @@ def train(run: UnfinishedRun, arrays: Domains | None, listener: RunListener) -> 
         data_seconds=data_seconds,
         left_out=data.columns.get("left_out", {}),
     )
+
+
+def _load(run: UnfinishedRun, arrays: Any, listener: RunListener) -> FitData:
+    """Read both domains; of a run that is adapted, what it kept of its source."""
+    if not run.request.adapts:
+        return read_domains.load(run.request, listener, run.scratch, arrays)
+    # It reads the target as prediction does, which needs this module.
+    from opensetda.usecases.read_run import load_kept
+
+    return load_kept(run.request, listener, run.scratch, arrays)
 
 
 def _sample(request: FitRequest, data: FitData, listener: RunListener) -> IntArray | None:
@@ -411,6 +443,14 @@ def _trainable_images(
     with listener.counting("store activations") as progress:
         backbone, images = open_images(*given, progress)
     return backbone, images, partial(features_of, images, device=this_process().device)
+
+
+def _trained(request: FitRequest, data: FitData) -> str | bool:
+    """Return what of the backbone was trained, here or by the run that is adapted."""
+    if data.base is not None:
+        before: str | bool = (data.base.settings["backbone"] or {}).get("finetuned", False)
+        return before
+    return request.images.finetune or False
 
 
 def _event_listener(folder: str | None, progress: ProgressListener) -> ProgressListener:

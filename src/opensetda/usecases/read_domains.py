@@ -31,7 +31,8 @@ from opensetda.data.tables.preparation import ColumnsError
 from opensetda.errors import InputError
 from opensetda.progress import CountingProgress, RunListener
 from opensetda.rows import row_chunks
-from opensetda.runs.folder import BROKEN, predictions_name
+from opensetda.runs.folder import BROKEN, RunFolder, predictions_name
+from opensetda.runs.kept import Kept
 from opensetda.runs.options import ARRAY, FitRequest, ImageOptions, TableOptions, declared
 from opensetda.runs.pictures import broken_warning
 from opensetda.runs.predictions import IMAGE_ID, row_numbers
@@ -67,6 +68,11 @@ class FitData:
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     source_ids: Any | None = None
+    n_marked: int = 0
+    """The last rows of the source are so many targets that a person gave a class."""
+    base: RunFolder | None = None
+    """The run that is adapted, and what it kept; the source is of it."""
+    kept: Kept | None = None
 
     @property
     def noun(self) -> str:
@@ -120,7 +126,7 @@ def load_tables(
         source, target = arrays or read_domains(*domains, columns, scratch=scratch)
     except ColumnsError as error:
         raise ColumnsError(error.problems, error.options, request.command) from None
-    return _fit_data(
+    return fit_data(
         request,
         (source, target),
         (source.X, target.X),
@@ -147,7 +153,7 @@ def load_images(
     if lost := sorted(listed[0].class_counts().keys() - source.class_counts().keys()):
         problem = f"no image of the class {lost[0]!r} can be read"
         raise InputError(f"{source.origin}: {problem}; repair or remove its folder")
-    return _fit_data(
+    return fit_data(
         request,
         (source, target),
         (extraction.X[: len(source)], extraction.X[len(source) :]),
@@ -166,7 +172,7 @@ def load_images(
     )
 
 
-def _fit_data(
+def fit_data(
     request: FitRequest,
     domains: tuple[Any, Any],
     rows: tuple[npt.NDArray[Any], npt.NDArray[Any]],
@@ -179,7 +185,7 @@ def _fit_data(
     source, target = domains
     assert source.labels is not None, "the readers return a labelled source"
     classes = source.class_counts()
-    noun = "image" if isinstance(source, ImageList) else "row"
+    noun = "image" if isinstance(target, ImageList) else "row"
     inputs: dict[str, Any] = {}
     for name, samples, X in zip(("source", "target"), domains, rows, strict=True):
         path = getattr(request, name)
@@ -187,7 +193,7 @@ def _fit_data(
             record = file_record(Path(path))
         else:
             # Another image gives another feature.
-            ids = samples.ids if noun == "image" else None
+            ids = samples.ids if isinstance(samples, ImageList) else None
             record = {"path": path, "sha256": content_digest(X, ids, samples.labels)}
         inputs[name] = {**record, f"{noun}s": len(X), "features": X.shape[1]}
     inputs["source"]["classes"] = classes

@@ -1,0 +1,104 @@
+"""What a run keeps for the runs that are adapted from it, and how far it is from labelled data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from opensetda.errors import InputError
+from opensetda.methods.base import OpenSetClassifier
+from opensetda.rows import Domains, FloatArray, IntArray, Rows
+from opensetda.runs.folder import RunFolder
+from opensetda.runs.kept import How, Kept, keep
+from opensetda.runs.options import absolute
+from opensetda.usecases.read_domains import FitData
+
+COMPARED_TARGETS = 2000  # of the new target, labelled by the run before, too
+FEWEST_AGREE = 0.6
+"""Warn if the run before labels a smaller share of the new target alike."""
+LONGEST_CHAIN = 3  # adaptations without a new label from a person
+
+
+def kept_source(run: RunFolder) -> Kept:
+    """Return what a run kept of its source, or an `InputError` if that is nothing."""
+    kept = run.kept()
+    if kept is None or kept.how == "none":
+        problem = "kept nothing of its source (--keep-source none)"
+        if kept is None:
+            problem = "is of an older release, which kept nothing of the source"
+        raise InputError(f"{run.path}: {problem}; fit again with the source")
+    return kept
+
+
+def keep_domains(
+    how: How,
+    data: FitData,
+    domains: Domains,
+    sample: IntArray | None,
+    features: Callable[[IntArray], FloatArray] | None,
+) -> Kept:
+    """Return what a run keeps; `features` are those of a backbone that was trained, see `view_of`.
+
+    `sample` are the rows of the target that the method learned from, None for all.
+    """
+    n_source = len(data.source)
+
+    def read(source: IntArray, target: IntArray) -> tuple[Any, Any]:
+        if features is not None and len(source) + len(target):
+            both = features(np.concatenate([source, n_source + target])).astype(np.float32)
+            return both[: len(source)], both[len(source) :]
+        return _rows(data.source, source), _rows(data.target, target)
+
+    target_rows = np.arange(len(data.target)) if sample is None else sample
+    return keep(how, domains, target_rows, read, data.n_marked, data.kept)
+
+
+def _rows(X: npt.NDArray[Any], places: IntArray) -> npt.NDArray[np.float32]:
+    """Read some rows of a matrix that may be a memory map."""
+    none = np.empty((0, X.shape[1]), dtype=np.float32)
+    return np.concatenate([none, *(chunk for _, chunk in Rows(X, places).chunks())])
+
+
+def link_to_base(
+    data: FitData, classifier: OpenSetClassifier, sample: IntArray | None
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the chain of runs that led to this one, and warnings about it.
+
+    The rows of the source pass from run to run as they are, so labels of targets that are wrong do
+    not. What may get worse is how much the labelled rows say about the target.
+    """
+    if data.base is None:
+        return [], []
+    rows = np.arange(len(data.target)) if sample is None else sample
+    labels = classifier.transduction_
+    if len(rows) > COMPARED_TARGETS:
+        drawn = np.random.default_rng(0).choice(len(rows), COMPARED_TARGETS, replace=False)
+        rows = rows[drawn]
+        labels = labels[drawn]
+    before = data.base.model().predict(_rows(data.target, rows))
+    agreement = float((before == labels).mean())
+    link = {
+        "run": absolute(data.base.path),
+        "identity": data.base.settings["identity"],
+        "agreement": agreement,
+        "marked": data.n_marked,
+    }
+    chain = [*data.base.chain, link]
+    warnings = []
+    if agreement < FEWEST_AGREE:
+        warnings.append(
+            f"the run before labels only {agreement:.0%} of these targets alike: the target "
+            "changed much; check labels with 'osda review RUN'"
+        )
+    without = 1
+    while without < len(chain) and chain[-without - 1]["marked"] == link["marked"]:
+        without += 1
+    if without >= LONGEST_CHAIN:
+        warnings.append(
+            f"adapted {without} times without a new label: mark some targets with 'osda review "
+            "RUN', or fit again with a newer source"
+        )
+    return chain, warnings

@@ -1,0 +1,117 @@
+"""The data of `adapt`: what a run kept of its source, and a new target, read as `fit` read it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from opensetda.backbones.extraction import FeatureCache, extract
+from opensetda.data.images.loading import ImageColumns, is_image_data, read_images
+from opensetda.data.tables.loading import FeatureTable
+from opensetda.errors import InputError
+from opensetda.progress import RunListener
+from opensetda.runs.folder import RunFolder
+from opensetda.runs.kept import Kept
+from opensetda.runs.options import ARRAY, FitRequest, TableOptions
+from opensetda.system.files import in_shell, near
+from opensetda.usecases.corrections import marked_targets
+from opensetda.usecases.keeping import kept_source
+from opensetda.usecases.predict_samples import read_rows
+from opensetda.usecases.read_domains import FitData, fit_data, image_columns, none_readable
+
+
+def load_kept(
+    request: FitRequest, listener: RunListener, scratch: Path, target: Any = None
+) -> FitData:
+    """Read the source that a run kept, and a new target; `target` are rows that no file holds."""
+    run = RunFolder.open(near(request.source))
+    kept = with_marks(run, kept_source(run), listener)
+    rows, y = kept.source(request.seed)
+    labels = np.array(kept.classes)[y]
+    source = FeatureTable(rows, labels, None, run.feature_names(), run.path)
+    if run.has_images:
+        data = _images(run, source, request, listener, scratch)
+    else:
+        path = near(request.target) if request.target != ARRAY else target
+        if isinstance(path, Path) and is_image_data(path, _manifest_columns(run, request.tables)):
+            fitted = f"{run.path} was fitted to a feature table"
+            raise InputError(f"{path}: images, but {fitted}; give a table, or fit to images")
+        table = read_rows(run, path, scratch, request.tables)
+        data = fit_data(
+            request,
+            (source, table),
+            (rows, table.X),
+            columns=run.settings["columns"],
+            feature_names=run.feature_names(),
+            summary=f"{rows.shape[1]:,} features",
+            warnings=(),
+        )
+    data.inputs["source"]["identity"] = run.settings["identity"]
+    how = "drawn from the statistics" if kept.how == "statistics" else "kept"
+    note = f"source: {len(rows):,} rows {how} of {near(run.path)}, {kept.n_marked:,} of them marked"
+    return replace(data, notes=(*data.notes, note), base=run, kept=kept, n_marked=kept.n_marked)
+
+
+def with_marks(run: RunFolder, kept: Kept, listener: RunListener) -> Kept:
+    """Add the targets of the run that a person gave a class: those whose rows were kept."""
+    names, places = marked_targets(run, kept.target_rows)
+    if not names:
+        return kept
+    classes = np.unique([*kept.classes, *names])
+    moved = np.searchsorted(classes, np.array(kept.classes))
+    new = np.searchsorted(classes, np.array(names))
+    listener.note(f"marks of {in_shell(run.path)}: {len(names):,} join the labelled rows")
+    return kept.joined(kept.target[places], moved, new, tuple(classes.tolist()))
+
+
+def _manifest_columns(run: RunFolder, options: TableOptions) -> ImageColumns:
+    """Return the columns of lists and manifests, by default as in `fit`."""
+    return replace(image_columns(options), path=options.path or run.column("path"))
+
+
+def _images(
+    run: RunFolder,
+    source: FeatureTable,
+    request: FitRequest,
+    listener: RunListener,
+    scratch: Path,
+) -> FitData:
+    """List the images of the target, and turn them into features with the backbone of the run."""
+    columns = _manifest_columns(run, request.tables)
+    path = near(request.target)
+    if request.target == ARRAY or not is_image_data(path, columns):
+        name = "the target" if request.target == ARRAY else path
+        raise InputError(f"{name}: no images, but {run.path} was fitted to images; give images")
+    listed = read_images(path, columns)
+    recipe = run.recipe()
+    state = run.backbone_state()
+    cache = None
+    if request.images.cache is not None and state is None:
+        cache = FeatureCache(Path(request.images.cache), recipe.key, recipe.width)
+    with listener.counting("features") as progress:
+        ids = listed.ids.tolist()
+        found = extract(recipe, ids, listed.paths, cache, progress, scratch, state)
+    if not len(found.rows):
+        raise none_readable(listed.origin, len(listed), found.broken[0])
+    if request.images.strict and found.broken:
+        first = found.broken[0]
+        advice = "repair or remove it, or leave out --strict"
+        raise InputError(f"{first.path}: {first.reason}; {advice}")
+    target = listed.select(found.rows)
+    return fit_data(
+        request,
+        (source, target),
+        (source.X, found.X),
+        columns=run.settings["columns"],
+        feature_names=None,
+        summary=f"{recipe.width:,} features of {recipe.backbone} ({found.n_cached:,} cached)",
+        recipe=recipe,
+        # Where the images of the kept rows are is not known.
+        image_paths=("",) * len(source) + target.paths,
+        broken=[replace(one, path=str(Path(one.path).absolute())) for one in found.broken],
+        notes=target.notes,
+        warnings=found.warnings,
+    )
