@@ -140,9 +140,7 @@ def fit(
     return start(request, out, arrays, listener)
 
 
-def start(
-    request: FitRequest, out: Path, arrays: Any, listener: RunListener | None
-) -> FittedRun:
+def start(request: FitRequest, out: Path, arrays: Any, listener: RunListener | None) -> FittedRun:
     """Check a request, and carry it out; `arrays` is what no file holds."""
     if is_first_process():
         check_destination(out, request.overwrite)
