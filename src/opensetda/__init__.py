@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from opensetda.methods.rivals.sta import STA as STA
     from opensetda.methods.rivals.uniot import UniOT as UniOT
     from opensetda.metrics.open_set import evaluate as evaluate
+    from opensetda.model_selection import DomainKFold as DomainKFold
     from opensetda.pgl.estimator import PGLClassifier as PGLClassifier
     from opensetda.pgl.settings import PGLSettings as PGLSettings
     from opensetda.report import show as show
@@ -41,6 +42,7 @@ _HOMES = {
     "Committee": "methods.committee",
     "DANN": "methods.rivals.dann",
     "DAOD": "methods.daod",
+    "DomainKFold": "model_selection",
     "InputError": "errors",
     "MMD": "methods.rivals.mmd",
     "MovingMeans": "methods.means.estimator",

@@ -7,7 +7,10 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from opensetda.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -41,20 +44,45 @@ def finish_step(
         listener(ProgressEvent(entry["step"], steps, iterations, iterations, entry=entry))
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def worded(use_case: Callable[P, T]) -> Callable[P, T]:
+    """Let a use case raise its errors in the words of its `listener`: a decorator."""
+
+    @wraps(use_case)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        listener: Any = kwargs.get("listener") or RunListener()
+        try:
+            return use_case(*args, **kwargs)
+        except InputError as error:
+            error.args = (listener.worded(str(error)),)
+            raise
+
+    return run
+
+
 class RunListener:
     """Receives the notes, warnings and progress of a run; override what you want to handle.
 
     This one logs notes to the logger ``opensetda`` at level INFO, passes warnings to
-    `warnings.warn`, and ignores progress.
+    `warnings.warn`, and ignores progress. Options have their names in Python in what it passes on.
     """
 
     def note(self, line: str) -> None:
         """Receive a line about the data or about what is being done."""
-        logging.getLogger("opensetda").info(line)
+        logging.getLogger("opensetda").info(self.worded(line))
 
     def warn(self, message: str) -> None:
         """Receive a warning about the data or the result."""
-        warnings.warn(message, UserWarning, stacklevel=3)
+        warnings.warn(self.worded(message), UserWarning, stacklevel=3)
+
+    def worded(self, message: str) -> str:
+        """Return a message in the words of its reader: options as Python has them."""
+        from opensetda.runs.options import in_python
+
+        return in_python(message)
 
     def counting(self, title: str, noun: str = "image") -> AbstractContextManager[CountingProgress]:
         """Return a context whose value receives how many images or rows (`noun`) are done."""

@@ -149,7 +149,10 @@ def split_domains(sample_domain: Any, n_rows: int) -> tuple[IntArray, IntArray]:
         )
     source, target = np.flatnonzero(domain >= 0), np.flatnonzero(domain < 0)
     if not len(source):
-        raise InputError("sample_domain: no source row; mark labelled rows with 0 or more")
+        raise InputError(
+            "sample_domain: no source row; mark labelled rows with 0 or more, "
+            "and cross-validate with cv=opensetda.DomainKFold()"
+        )
     return source, target
 
 

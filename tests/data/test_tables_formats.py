@@ -14,7 +14,7 @@ import pytest
 
 from cli_helpers import blobs
 from data_helpers import error_of, text
-from opensetda.data.tables.loading import TableColumns, read_domains
+from opensetda.data.tables.loading import TableColumns, read_domains, read_samples
 from opensetda.errors import InputError
 from opensetda.usecases import TableOptions, fit, predict, resume
 
@@ -155,3 +155,45 @@ def test_options_of_tables_are_refused_for_arrays(tmp_path):
     X, y = blobs(0)
     with pytest.raises(InputError, match="tables: for files and DataFrames"):
         fit((X, y), X, tmp_path / "run", tables=TableOptions(impute="median"))
+
+
+def test_a_windows_1252_table_is_read_with_a_note(tmp_path):
+    made = frame()
+    made["y"] = np.where(made.y == made.y[0], "Käse", "Brot")
+    a, b = tmp_path / "a.csv", tmp_path / "b.csv"
+    made.to_csv(a, index=False, encoding="cp1252")
+    WRITERS["csv"](b, frame(1, labelled=False))
+    source, _ = read_domains(a, b)
+    assert set(source.labels.tolist()) == {"Käse", "Brot"}
+    assert str(a) in source.notes[0]
+
+
+def test_columns_that_differ_in_case_are_matched(tmp_path):
+    a, b = tmp_path / "a.csv", tmp_path / "b.csv"
+    WRITERS["csv"](a, frame())
+    WRITERS["csv"](b, frame(1, labelled=False).rename(columns={"p": "P", "r 1": "R 1"}))
+    source, target = read_domains(a, b)
+    assert target.feature_names == ("p", "q", "r 1", "s")
+    np.testing.assert_allclose(target.X, frame(1, labelled=False).to_numpy(), rtol=1e-5)
+    assert len(source.notes) == 1
+    later = read_samples(b, 4, source.feature_names)
+    np.testing.assert_array_equal(later.X, target.X)
+
+
+def test_columns_of_both_cases_are_different_columns(tmp_path):
+    made = frame().assign(P=1 + frame().q)
+    a, b = tmp_path / "a.csv", tmp_path / "b.csv"
+    WRITERS["csv"](a, made)
+    WRITERS["csv"](b, made.drop(columns=["y"]))
+    source, target = read_domains(a, b)
+    assert target.feature_names == ("p", "q", "r 1", "s", "P")
+    assert not source.notes
+
+
+def test_swapped_tables_are_noticed(tmp_path):
+    a, b = tmp_path / "a.csv", tmp_path / "b.csv"
+    WRITERS["csv"](a, frame())
+    WRITERS["csv"](b, frame(1, labelled=False))
+    problem = error_of(read_domains, b, a)
+    assert str(b) in problem
+    assert "give it first" in problem

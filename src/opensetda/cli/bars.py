@@ -52,6 +52,10 @@ class ConsoleListener(RunListener):
     counting = staticmethod(counting_progress)
     training = staticmethod(training_progress)
 
+    def worded(self, message: str) -> str:
+        """Return the message as it is: the reader typed a command."""
+        return message
+
 
 @contextmanager
 def _meter(title: str) -> Iterator[Callable[..., None]]:

@@ -13,7 +13,7 @@ FEWEST_DIRECTIONS = 8  # with fewer, unknowns score as known classes do (made-up
 PARALLEL = 1e-6  # warn if the variance of unit rows, over all columns, is less
 MUCH_LESS = 1e-3  # or less than this part of the other domain's
 FEWEST_COLUMNS = 2.0  # warn if it is spread over fewer columns, of at least four
-_ADVICE = "take --scaling standard, or scaling='standard' in Python"
+_ADVICE = "take --scaling standard"
 
 
 def find_doubts(

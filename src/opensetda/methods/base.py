@@ -220,10 +220,12 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         )
         self._fit(domains, context or FitContext())
         if context is None and self.has_target_:
+            from opensetda.runs.options import in_python
+
             names = getattr(self, "feature_names_in_", ())
             of_columns = column_doubts(names, X, source_rows, target_rows)
             for line in (*of_columns, *self.openness_report_.warnings):
-                warnings.warn(line, UserWarning, stacklevel=2)
+                warnings.warn(in_python(line), UserWarning, stacklevel=2)
         return self
 
     def fit_domains(self, domains: Domains, context: FitContext | None = None) -> Self:
@@ -360,6 +362,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     def _check_rows(self, X: Any, reset: bool = False) -> Any:
         if not reset:
             check_is_fitted(self)
+            X = self._in_order(X)
         floats = {"dtype": [np.float32, np.float64], "ensure_all_finite": False}
         with warnings.catch_warnings():
             # Rows without names are as good as those with the names of `fit`; others are refused.
@@ -373,6 +376,13 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
                 raise
         limits = check_finite(X)
         return moderated(X, *limits) if reset else X
+
+    def _in_order(self, X: Any) -> Any:
+        """Return a DataFrame with the columns of `fit`, by their names; others are left out."""
+        wanted = getattr(self, "feature_names_in_", None)
+        if wanted is None or not is_frame(X) or not {*wanted} <= {*X.columns}:
+            return X
+        return X[list(wanted)]
 
     @torch.no_grad()
     def open_set_scores(self, X: Any) -> Scores:

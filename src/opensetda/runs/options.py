@@ -7,9 +7,10 @@ take them from here. Nothing heavy is imported.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
@@ -78,11 +79,65 @@ def parse_openness(text: str) -> float | str:
     )
 
 
+def documented(group: type) -> None:
+    """Add the help of each option to the docstring of its class."""
+    lines = ["", "", "Parameters", "----------"]
+    for one in fields(group):
+        option = one.metadata.get("option")
+        if option is not None:
+            lines += [f"{one.name} : {one.type}", f"    {in_python(option.help)}"]
+    group.__doc__ = (group.__doc__ or "") + "\n    ".join(lines)
+
+
+def in_python(text: str) -> str:
+    """Return a message with the options of the command under their names in Python.
+
+    A command that needs the folder of a run is left out of the warnings of a classifier.
+    """
+    text = text.replace(" with 'osda review RUN'", "")
+    return _FLAG.sub(lambda flag: _named(flag[0]), _ADDED.sub(_as_call, text))
+
+
+def _named(flag: str) -> str:
+    group, name = _python_names().get(flag, ("", ""))
+    if not name:
+        return flag
+    return f"{group}({name}=...)" if group else f"{name}=..."
+
+
+def _as_call(found: re.Match[str]) -> str:
+    """Return "add --drop a,b --id-column n" as the argument that does it."""
+    words = shlex.split(found[1])
+    groups: dict[str, list[str]] = {}
+    for flag, value in zip(words[::2], words[1::2], strict=True):
+        group, name = _python_names().get(flag, ("", flag))
+        groups.setdefault(group, []).append(f"{name}={value!r}")
+    calls = [
+        f"tables={group}({', '.join(given)})" if group else ", ".join(given)
+        for group, given in groups.items()
+    ]
+    return f"give {', '.join(calls)}"
+
+
+@cache
+def _python_names() -> dict[str, tuple[str, str]]:
+    """Return the class (none of arguments of `fit`) and the name of each option, by its flag."""
+    names = {"--out": ("", "out")}
+    for group in (TableOptions, ImageOptions, FitOptions):
+        of = "" if group is FitOptions else group.__name__
+        for name, option in ((f.name, f.metadata.get("option")) for f in fields(group)):
+            if option is not None:
+                names[option.flag.split()[0]] = of, name
+    return names
+
+
 def absolute(path: str | Path) -> str:
     """Return a path as a request holds it, so that it may be resumed from any folder."""
     return str(Path(path).absolute())
 
 
+_FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
+_ADDED = re.compile(r"\b(?:[Aa]dd|take) ((?:--[a-z-]+ (?:'[^']*'|[^\s';]+)(?: |$))+)", re.M)
 _PATH: dict[str, Any] = {"kind": Path | None, "parse": absolute}
 _NAMES: dict[str, Any] = {"default": (), "kind": list[str] | None, "parse": tuple}
 _table, _image, _method, _output = (
@@ -128,6 +183,12 @@ class TableOptions:
         "Folder that relative paths in lists and manifests start from; by default the file's own.",
         **_PATH,
     )
+
+    def __post_init__(self) -> None:
+        for name in ("drop", "keep", "one_hot"):
+            if isinstance(given := getattr(self, name), str):
+                # One name, where several may be given; frozen for everybody else.
+                object.__setattr__(self, name, (given,))
 
 
 @dataclass(frozen=True)
@@ -256,3 +317,7 @@ class FitRequest(FitOptions):
         preset = self.preset or usual_preset(self.method, self.images.finetune is not None)
         own = {"changes": self.settings, "preset": preset}
         return own | {name: getattr(self, name) for name in names}
+
+
+for _group in (TableOptions, ImageOptions, FitOptions):
+    documented(_group)

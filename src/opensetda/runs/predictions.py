@@ -149,6 +149,10 @@ class PredictionTable:
             columns[CLASS_PREFIX + name] = self.proba[:, place]
         return pa.table(columns)
 
+    def to_pandas(self) -> Any:
+        """Return a DataFrame of pandas, with the columns of the file."""
+        return self.to_arrow().to_pandas()
+
     def write(self, path: Path) -> None:
         """Write a file, as `PredictionWriter` does."""
         with PredictionWriter(path) as writer:

@@ -39,7 +39,7 @@ NOT_SEPARATED = 0.05  # the share that is rejected differs by more from the one 
 RANKING_SPREAD = 0.13
 DEVIATIONS = 1.645  # from the middle of a normal distribution to the ends of a 90 % interval
 # The end of a warning.
-_HOW = "give the share if you know better (--openness, or openness= in Python)"
+_HOW = "give the share if you know it (--openness)"
 
 
 class ShareSource(StrEnum):

@@ -20,12 +20,20 @@ from pydantic import TypeAdapter, ValidationError
 from opensetda import __version__
 from opensetda.context import FitContext, TrainableImages
 from opensetda.errors import InputError, RunPausedError, choice
-from opensetda.progress import ProgressEvent, ProgressListener, RunListener
+from opensetda.progress import ProgressEvent, ProgressListener, RunListener, worded
 from opensetda.rows import IntArray
 from opensetda.runs import folder as files
 from opensetda.runs.folder import RunFolder, check_destination, new_run_folder
 from opensetda.runs.kept import KEPT
-from opensetda.runs.options import ARRAY, FitOptions, FitRequest, ImageOptions, absolute, declared
+from opensetda.runs.options import (
+    ARRAY,
+    FitOptions,
+    FitRequest,
+    ImageOptions,
+    TableOptions,
+    absolute,
+    declared,
+)
 from opensetda.runs.pictures import many_images, write_broken, write_images
 from opensetda.runs.predictions import IMAGE_ID
 from opensetda.runs.registry import build_method, check_finetuning, finetune_settings, full_settings
@@ -76,6 +84,7 @@ class FittedRun:
         return RunFolder.open(self.path)
 
 
+@worded
 def fit(
     source: Any,
     target: Any,
@@ -159,7 +168,11 @@ def make_request(options: dict[str, Any], **own: Any) -> FitRequest:
     known = declared(FitOptions)
     given = {name: value for name, value in options.items() if value is not None}
     for name in given.keys() - known.keys():
-        raise InputError(f"fit: no option {name!r}; {choice(name, known)}")
+        hint = choice(name, known)
+        for option in (name, name.removesuffix("_column")):
+            if option in declared(TableOptions):
+                hint = f"did you mean tables=TableOptions({option}={given[name]!r})?"
+        raise InputError(f"fit: no option {name!r}; {hint}")
     for name in given.keys() & {"corrections", "tensorboard"}:
         given[name] = absolute(given[name])
     given["settings"] = plain(dict(given.get("settings", {})))
@@ -180,6 +193,7 @@ def trained_part(images: ImageOptions) -> Literal["last", "all"] | None:
     return "last" if this_process().device.type == "cpu" else "all"
 
 
+@worded
 def resume(
     out: str | Path,
     *,

@@ -25,7 +25,7 @@ from opensetda.data.names import formula_warning
 from opensetda.data.tables.formats import ColumnTable, frame_table, is_frame
 from opensetda.data.tables.loading import FeatureTable, TableColumns, read_samples
 from opensetda.errors import InputError
-from opensetda.progress import RunListener
+from opensetda.progress import RunListener, worded
 from opensetda.rows import release_pages
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.integrity import MANIFEST
@@ -68,6 +68,7 @@ class WrittenLabels:
     broken_list: Path | None
 
 
+@worded
 def predict(
     run: Run,
     samples: Any,
@@ -249,6 +250,8 @@ def read_rows(
 def _row_parts(table: FeatureTable, listener: RunListener) -> _Parts:
     """Yield rows and their ids, numbers without any."""
     X, ids = table.X, table.ids
+    for note in table.notes:
+        listener.warn(note)
     with listener.counting("predict", "row") as progress:
         progress(0, len(X))
         for start in range(0, len(X), PART_ROWS):
@@ -292,6 +295,7 @@ def _image_parts(
         listener.warn(warning)
 
 
+@worded
 def extract_features(
     images: str | Path,
     out: str | Path,

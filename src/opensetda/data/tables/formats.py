@@ -11,9 +11,10 @@ import difflib
 import os
 import re
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ _BUFFER_BYTES = 1 << 14
 _SNIFFED_LINES, _SNIFFED_BYTES = 50, 1 << 16
 # The first of those that divide the header into as many cells.
 _DELIMITERS = ",;\t|"
+WINDOWS = "cp1252"  # what spreadsheet programs write where they do not write UTF-8
 _NUMBER = r"\s*[+-]?\d*{}\d+([eE][+-]?\d+)?\s*"
 _WITH_COMMA, _WITH_POINT = re.compile(_NUMBER.format(",")), re.compile(_NUMBER.format(r"\."))
 _BATCH_VALUES, _BATCH_ROWS = 1 << 20, 1 << 16
@@ -69,6 +71,8 @@ class ColumnTable:
     scratch: Path | None = None
     in_file: bool = False
     rows_before: int = 0
+    notes: tuple[str, ...] = ()
+    """What was assumed in reading it, for the user."""
 
     def __post_init__(self) -> None:
         self.names: tuple[str, ...] = tuple(self.schema.names)
@@ -82,13 +86,43 @@ class ColumnTable:
             raise InputError(f"{self.path}: column {shown(twice)} appears twice; rename one")
 
     @classmethod
-    def in_memory(cls, path: Path, table: Any) -> ColumnTable:
+    def in_memory(cls, path: Path, table: Any, notes: tuple[str, ...] = ()) -> ColumnTable:
         """Return an Arrow table as a table."""
 
         def batches(names: Sequence[str], rows: int) -> Iterator[tuple[Path, Any]]:
             return ((path, some) for some in table.select([*names]).to_batches(max_chunksize=rows))
 
-        return cls(path, table.schema, table.num_rows, batches)
+        return cls(path, table.schema, table.num_rows, batches, notes=notes)
+
+    def in_case_of(self, names: Iterable[str]) -> ColumnTable:
+        """Return this table with its columns named as in `names` where only their case differs."""
+        wanted = {*names}
+        folded = Counter(name.casefold() for name in self.names)
+        asked = Counter(name.casefold() for name in wanted)
+        new_names = {
+            name: other
+            for other in wanted.difference(self.names)
+            for name in self.names
+            if name.casefold() == other.casefold()
+            and folded[name.casefold()] == asked[name.casefold()] == 1
+        }
+        if not new_names:
+            return self
+        old_names = {new: old for old, new in new_names.items()}
+        schema = [new_names.get(name, name) for name in self.names]
+
+        def batches(names: Sequence[str], rows: int) -> Iterator[tuple[Path, Any]]:
+            for path, batch in self.batches([old_names.get(name, name) for name in names], rows):
+                found = [new_names.get(name, name) for name in batch.schema.names]
+                yield path, batch.rename_columns(found)
+
+        pairs = ", ".join(f"{shown(old)} as {shown(new)}" for new, old in old_names.items())
+        return replace(
+            self,
+            schema=pa.schema(zip(schema, self.schema.types, strict=True)),
+            batches=batches,
+            notes=(*self.notes, f"{self.path}: columns whose case differs are read as: {pairs}"),
+        )
 
     def __len__(self) -> int:
         return self.length
@@ -234,7 +268,12 @@ def open_table(
             options = pyarrow.json.ReadOptions(block_size=_BLOCK_BYTES)
             table = pyarrow.json.read_json(stream, options)
         else:
-            table = _read_csv(stream, suffix, text_columns)
+            try:
+                table = _read_csv(stream, suffix, text_columns)
+            except UnicodeError:
+                table = _read_csv(stream, suffix, text_columns, encoding=WINDOWS)
+                note = f"{path}: not UTF-8, read as Windows-1252; save it as UTF-8 to be sure"
+                return ColumnTable.in_memory(path, table, (note,))
         return ColumnTable.in_memory(path, table)
 
 
@@ -308,7 +347,8 @@ def parquet_file(path: Path) -> Iterator[Any]:
         yield file
 
 
-def _read_csv(stream: Any, suffix: str, text_columns: Iterable[str]) -> Any:
+def _read_csv(stream: Any, suffix: str, text_columns: Iterable[str], encoding: str = "utf8") -> Any:
+    stream.seek(0)
     lines = [stream.readline(_SNIFFED_BYTES) for _ in range(_SNIFFED_LINES)]
     if lines[0].startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise UnicodeError
@@ -319,7 +359,7 @@ def _read_csv(stream: Any, suffix: str, text_columns: Iterable[str]) -> Any:
     # A second time for rows longer than a block; on one thread the reader names a wrong one.
     for block, fast in ((_BLOCK_BYTES, True), (LONGEST_ROW, False)):
         stream.seek(0)
-        options = pyarrow.csv.ReadOptions(block_size=block, use_threads=fast)
+        options = pyarrow.csv.ReadOptions(block_size=block, use_threads=fast, encoding=encoding)
         try:
             return pyarrow.csv.read_csv(stream, options, parse, convert)
         except pa.ArrowInvalid as error:

@@ -75,8 +75,17 @@ def read_domains(
     """
     columns = columns or TableColumns()
     tables = _open(source, columns, scratch), _open(target, columns, scratch)
-    columns = _divided(tables, columns)
     of_source, of_target = tables
+    is_other = bool(of_source.names) and columns.label not in of_source.names
+    if is_other and columns.label in of_target.names:
+        raise InputError(
+            f"{of_source.path}: no {columns.label!r}, but {of_target.path} has it: the labelled "
+            "table is the source; give it first"
+        )
+    if isinstance(of_source, ColumnTable) and isinstance(of_target, ColumnTable):
+        of_target = of_target.in_case_of(of_source.names)
+    tables = of_source, of_target
+    columns = _divided(tables, columns)
     plan, notes = ColumnPlan(), tuple[str, ...]()
     if not isinstance(of_source, ColumnTable) or not isinstance(of_target, ColumnTable):
         find_name(of_source, columns.label, "--label-column")
@@ -84,6 +93,7 @@ def read_domains(
         Z, of_Z = _features(of_target, columns, (X.shape[1], str(of_source.path)))
     else:
         (X, Z), of_X, plan, notes = prepare(of_source, of_target, columns)
+        notes = (*of_source.notes, *of_target.notes, *notes)
         of_Z = of_X
     cells = of_source.labels(columns.label)
     _check_length(of_source, cells, columns.label, X)
@@ -121,10 +131,12 @@ def read_samples(
     names: tuple[str, ...] | None
     if feature_names is not None and isinstance(table, ColumnTable):
         names = tuple(feature_names)
+        table = table.in_case_of([*names, *plan.categories])
         X = prepare_later(table, names, plan)
     else:
         X, names = _features(table, columns, (width, "the model"))
-    return FeatureTable(X, None, _ids(table, columns, X), names, table.path)
+    notes = table.notes if isinstance(table, ColumnTable) else ()
+    return FeatureTable(X, None, _ids(table, columns, X), names, table.path, notes=notes)
 
 
 def read_truth(
