@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as arrays
 from conftest import make_task
 from opensetda import ClassMeans, InputError, MovingMeans
 from opensetda.features.scaling import NONE, RANKS, SENTENCES, STANDARD, Scaling
-from opensetda.rows import Rows
+from opensetda.rows import Domains, Rows
 
 WIDEST = 3.1  # a normal score of one in a thousand is 3.09
 
@@ -20,9 +20,14 @@ def rows_of(X):
     return Rows(np.asarray(X, dtype=np.float32), np.arange(len(X)))
 
 
+def domains_of(source, target):
+    """Rows of both domains, those of the source of one class."""
+    return Domains(source, np.zeros(len(source), dtype=np.intp), target, np.array(["a"]))
+
+
 def scaled(name, X, later=None):
     """X, or later samples, by the tables of X."""
-    fitted = Scaling.fit(name, rows_of(X), rows_of(X))
+    fitted = Scaling.fit(name, domains_of(rows_of(X), rows_of(X)))
     return fitted.scale_rows(np.asarray(X if later is None else later))
 
 
@@ -76,8 +81,9 @@ def test_ranks_are_monotone_and_bounded(X, later):
 
 def test_each_domain_is_standardised_by_itself():
     source, target = rows_of(matrix(0)), rows_of(50 + 9 * matrix(1, n=300))
-    fitted = Scaling.fit(STANDARD, source, target)
-    for rows in fitted.domains(source, target):
+    domains = domains_of(source, target)
+    scaled = Scaling.fit(STANDARD, domains).domains(domains)
+    for rows in (scaled.source, scaled.target):
         [(_, chunk)] = rows.chunks()
         assert chunk.dtype == np.float32
         np.testing.assert_allclose(chunk.mean(axis=0), 0, atol=1e-4)
@@ -95,7 +101,7 @@ def test_parts_of_scaled_rows_are_scaled():
 
 def test_few_targets_are_scaled_as_the_source_is():
     source, few = rows_of(matrix()), rows_of(matrix(1, n=19))
-    fitted = Scaling.fit(RANKS, source, few)
+    fitted = Scaling.fit(RANKS, domains_of(source, few))
     np.testing.assert_array_equal(
         fitted.scale_rows(few.X), fitted.scale_rows(few.X, of_source=True)
     )
@@ -137,7 +143,7 @@ def test_later_copies_of_targets_get_the_labels_of_fit(task, how):
 
 @pytest.mark.parametrize("wrong", ["rank", ["none"]])
 def test_a_wrong_name_is_an_error_that_names_the_setting(task, wrong):
-    with pytest.raises(InputError, match=r"^scaling=.*: choose one of auto, none, standard, ranks"):
+    with pytest.raises(InputError, match=r"^scaling=.*: choose one of none, standard, ranks"):
         MovingMeans(scaling=wrong).fit(task.X, task.y, sample_domain=task.domain)
 
 

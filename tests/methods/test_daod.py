@@ -100,7 +100,7 @@ def test_classes_and_unknowns_are_found(fitted, task):
     """Two classes of six are unknown; the regression says so itself."""
     assert (fitted.transduction_ == task.truth).mean() > 0.9
     assert fitted.openness_ == pytest.approx(1 / 3, abs=0.1)
-    assert fitted.rejection_threshold_ == 0
+    assert fitted.decision_.threshold == 0
 
 
 def test_an_audited_share_is_kept_too(task):

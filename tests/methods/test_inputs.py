@@ -8,21 +8,32 @@ import torch
 
 from opensetda.features.alignment import Alignment
 from opensetda.methods.inputs import FixedRows, TunedImages, features_of
-from opensetda.rows import Rows
-from training_helpers import N_SOURCE, N_TARGET, TinyImages
+from opensetda.rows import Domains, Rows
+from training_helpers import N_SOURCE, N_TARGET, C, TinyImages
 
 NO_IMAGES = torch.zeros(10, dtype=torch.bool)
 
 
 def both(images):
+    """Both domains, in the order of the images."""
     X = images.features()
-    return Rows(X, np.arange(N_SOURCE)), Rows(X, np.arange(N_SOURCE, len(X)))
+    return Domains(
+        source=Rows(X, np.arange(N_SOURCE)),
+        y=images.labels[:N_SOURCE],
+        target=Rows(X, np.arange(N_SOURCE, len(X))),
+        classes=np.arange(C),
+    )
+
+
+def alignment_of(domains, components):
+    if components == 0:
+        return None
+    return Alignment.fit(domains.source, domains.target, components)
 
 
 def tuned(images, components=6):
-    rows = both(images)
-    alignment = Alignment.fit(*rows, components) if components != 0 else None
-    return TunedImages(images, *rows, alignment)
+    domains = both(images)
+    return TunedImages(domains, alignment_of(domains, components), images)
 
 
 @pytest.mark.parametrize("components", [6, None, 0])
@@ -41,8 +52,8 @@ def test_tensors_are_aligned_as_rows_are(components):
 @pytest.mark.parametrize("components", [6, 0])
 def test_frozen_features_and_images_start_alike(components):
     images = TinyImages()
-    rows = both(images)
-    fixed = FixedRows(*rows, Alignment.fit(*rows, 6) if components else None)
+    domains = both(images)
+    fixed = FixedRows(domains, alignment_of(domains, components))
     inputs = tuned(images, components)
     torch.testing.assert_close(inputs.source, fixed.source)
     torch.testing.assert_close(inputs.target, fixed.target)

@@ -13,7 +13,7 @@ import torch
 
 from conftest import fit_task
 from feature_shifts import feature_task
-from opensetda import DAOD, ClassMeans, MovingMeans, SmoothedMeans
+from opensetda import ClassMeans, MovingMeans, SmoothedMeans
 from opensetda.methods.means import estimator
 from opensetda.metrics import evaluate
 
@@ -144,17 +144,3 @@ def test_pseudo_unknowns_lower_the_score_of_their_like(hard):
     unknown = scored.transduction_ == "unknown"
     change = scored.transduction_scores_ - without
     assert change[unknown].mean() < 0 < change[~unknown].mean()
-
-
-def test_the_scaling_that_another_method_agrees_with_is_taken(hard, monkeypatch):
-    """Columns of text-like rows lose what they say as ranks; others gain by them."""
-    chosen = fit_task(MovingMeans(0.5), hard)
-    given = [fit_task(MovingMeans(0.5, scaling=how), hard) for how in ("ranks", "none")]
-    judge = fit_task(DAOD(0.5, scaling="standard"), hard).transduction_
-    agreed = [float((one.transduction_ == judge).mean()) for one in given]
-    best = given[int(np.argmax(agreed))]
-    assert chosen.scaler_.name == best.scaler_.name
-    np.testing.assert_array_equal(chosen.transduction_, best.transduction_)
-    assert chosen.scaling == "auto"
-    monkeypatch.setattr(estimator, "JUDGED_ROWS", 40)
-    assert fit_task(MovingMeans(0.5), hard).scaler_.name in ("ranks", "none")

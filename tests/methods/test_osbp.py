@@ -69,7 +69,7 @@ def test_the_features_climb_where_the_classifier_descends(network):
 def test_classes_and_unknowns_are_found(fitted, shifted):
     """One class of four is unknown, and nobody told how many."""
     assert (fitted.transduction_ == shifted.truth).mean() > 0.87
-    assert fitted.rejection_threshold_ == 0
+    assert fitted.decision_.threshold == 0
     assert fitted.openness_ == np.mean(fitted.transduction_ == "unknown")
 
 

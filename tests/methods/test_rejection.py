@@ -54,12 +54,13 @@ def test_a_share_that_is_told_is_rejected(combination, task):
 
 def test_not_told_the_rejectors_boundary_is_used(fitted_one, combination, task):
     scores, unknown = fitted_one.transduction_scores_, fitted_one.transduction_ == "unknown"
+    threshold = fitted_one.decision_.threshold
     cut = fitted_one.scorer_.rejector.own_cut(fitted_one.open_set_scores(task.target))
     if combination[1] == "quantile":
         assert cut is None
     else:
-        assert fitted_one.rejection_threshold_ == pytest.approx(cut)
-    np.testing.assert_array_equal(scores < fitted_one.rejection_threshold_, unknown)
+        assert threshold == pytest.approx(cut)
+    np.testing.assert_array_equal(scores < threshold, unknown)
     assert fitted_one.openness_ == pytest.approx(unknown.mean(), abs=0.01)
 
 

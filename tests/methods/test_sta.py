@@ -110,4 +110,4 @@ def test_losses_of_each_stage(network, progress, names):
 def test_classes_and_unknowns_are_found(fitted, shifted):
     """One class of four is unknown; the classifier of C + 1 says so itself."""
     assert (fitted.transduction_ == shifted.truth).mean() > 0.9
-    assert fitted.rejection_threshold_ == 0
+    assert fitted.decision_.threshold == 0

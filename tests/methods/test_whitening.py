@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from opensetda.methods.means.scorer import scatter_within_classes, whitening_within_classes
+from opensetda.methods.means.scorer import (
+    LabelledRows,
+    scatter_within_classes,
+    whitening_within_classes,
+)
 
 C = 3
 NO_MAP = torch.eye(4, dtype=torch.float64)
@@ -17,7 +21,7 @@ def drawn(spread, n=300, seed=0):
     rng = np.random.default_rng(seed)
     labels = np.arange(n) % C
     rows = 5 * np.eye(C, len(spread))[labels] + rng.normal(size=(n, len(spread))) * spread
-    return torch.from_numpy(rows.astype(np.float32)), torch.from_numpy(labels)
+    return LabelledRows(torch.from_numpy(rows.astype(np.float32)), torch.from_numpy(labels))
 
 
 def test_the_scatter_is_that_around_the_class_means():
@@ -55,4 +59,6 @@ def test_a_large_ridge_changes_nothing():
 
 @pytest.mark.parametrize("labels", [torch.full((4,), -1), torch.tensor([0, 1, 2, 3])])
 def test_without_spread_there_is_no_map(labels):
-    assert torch.equal(whitening_within_classes([(torch.eye(4), labels)], 4, 0.3), NO_MAP)
+    assert torch.equal(
+        whitening_within_classes([LabelledRows(torch.eye(4), labels)], 4, 0.3), NO_MAP
+    )

@@ -10,7 +10,7 @@ from opensetda.context import FitContext, Record
 from opensetda.methods.inputs import FixedRows
 from opensetda.pgl.settings import PGLSettings
 from opensetda.pgl.training import ProgressiveTraining
-from opensetda.rows import Rows
+from opensetda.rows import Domains, Rows
 
 SMALL: dict[str, Any] = {
     "steps": 4,
@@ -46,11 +46,17 @@ class Store:
 def training(task: Any, seed: int = 0, context: FitContext | None = None, **changes: Any) -> Any:
     """A training on the rows of a task, in their order."""
     source, target = np.flatnonzero(task.domain > 0), np.flatnonzero(task.domain < 0)
-    inputs = FixedRows(Rows(task.X, source), Rows(task.X, target), None)
     classes, labels = np.unique(task.y[source], return_inverse=True)
-    settings = PGLSettings(**{**SMALL, **changes})
-    labelled = inputs, labels, len(classes), task.openness
-    return ProgressiveTraining(*labelled, settings, seed, context or FitContext())
+    domains = Domains(Rows(task.X, source), labels, Rows(task.X, target), classes)
+    return ProgressiveTraining(
+        inputs=FixedRows(domains, None),
+        source_labels=labels,
+        n_classes=len(classes),
+        share=task.openness,
+        settings=PGLSettings(**{**SMALL, **changes}),
+        seed=seed,
+        context=context or FitContext(),
+    )
 
 
 def run(task: Any, **parameters: Any) -> Any:

@@ -10,8 +10,8 @@ from opensetda import MovingMeans
 from opensetda.context import FitContext
 from opensetda.share.audit import Audit, CheckedTargets, audited_share, scored_share
 from opensetda.share.evidence import ShareEstimate
-from opensetda.share.report import study_openness
-from opensetda.usecases.fit_rows import fit_domains
+from opensetda.share.report import ShareSource, study_openness
+from opensetda.usecases.fit_rows import read_rows_of
 
 
 @pytest.mark.parametrize(("k", "n", "low", "high"), [(0, 30, 0, 0.1), (30, 30, 0.9, 1)])
@@ -90,8 +90,7 @@ def fitted(n_unknown: int, openness: float | str = "auto") -> MovingMeans:
     labels = np.array(["a", "b", "c", "d"])[which[which < 4][:100]]
     checked = CheckedTargets(30 - n_unknown, n_unknown, audit(n_unknown))
     fit = MovingMeans(openness=openness, steps=3)
-    fit_domains(fit, source, labels, X, context=FitContext(checked=checked))
-    return fit
+    return fit.fit_domains(read_rows_of(source, labels, X), FitContext(checked=checked))
 
 
 def test_an_audited_share_is_the_one_that_is_used() -> None:
@@ -106,7 +105,7 @@ def test_an_audited_share_is_the_one_that_is_used() -> None:
 def test_a_given_share_overrules_the_audit_and_a_small_one_warns() -> None:
     """What the user says on the command line comes last."""
     given = fitted(9, openness=0.5).openness_report_
-    assert (given.share, given.told, given.audit) == (0.5, True, "")
+    assert (given.share, given.source, given.audit) == (0.5, ShareSource.GIVEN, "")
     rows = np.random.default_rng(0).normal(size=(40, 12)).astype(np.float32)
     checked = CheckedTargets(4, 1, audit(1, n=5))
     found = study_openness("auto", checked, (rows, np.arange(40) % 4, rows), 200)

@@ -6,15 +6,16 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.special import expit, softmax
+from scipy.special import expit
 
 from conftest import fit_task
 from feature_shifts import feature_task
 from opensetda import MovingMeans, SourceOnly
 from opensetda.metrics.open_set import expected_calibration_error
-from opensetda.share.decision import fit_sharpness, fit_slope, votes_of
+from opensetda.share.decision import Rejection, fit_slope, unknown_votes
 
 # The slope ----------------------------------------------------------------------------------
 
@@ -45,27 +46,36 @@ def test_any_slope_is_a_positive_number(known, threshold, constant):
 
 def test_votes_by_hand():
     """At the share the vote is even, one deviation below it is 84 to 16 for unknown."""
-    known, nearest = np.arange(100.0), np.arange(100) % 2
-    votes = votes_of(known, nearest, share=0.405, spread=0.1, n=2)
-    np.testing.assert_allclose(votes.sum(axis=1), 1)
-    np.testing.assert_allclose(votes[[40, 30, 50], 2], [0.5, 0.841, 0.159], atol=1e-3)
-    np.testing.assert_allclose(votes[41, :2], [0, 1 - votes[41, 2]])
-    assert (np.diff(votes[:, 2]) <= 0).all()
-    assert not votes_of(known, nearest, share=0.0, spread=0.1, n=2)[:, 2].any()
+    known = np.arange(100.0)
+    votes = unknown_votes(known, share=0.405, spread=0.1)
+    np.testing.assert_allclose(votes[[40, 30, 50]], [0.5, 0.841, 0.159], atol=1e-3)
+    assert (np.diff(votes) <= 0).all()
+    assert not unknown_votes(known, share=0.0, spread=0.1).any()
 
 
 def test_an_uncertain_share_makes_uncertain_labels():
     known = np.linspace(0, 1, 50)
-    votes = [votes_of(known, np.zeros(50, dtype=int), 0.4, s, 1).max(axis=1) for s in (0.1, 0.3)]
-    assert (votes[1] <= votes[0] + 1e-12).all()
-    assert votes[1].mean() < votes[0].mean() - 0.1
+    sure, unsure = (np.abs(unknown_votes(known, 0.4, spread) - 0.5) for spread in (0.1, 0.3))
+    assert (unsure <= sure + 1e-12).all()
+    assert unsure.mean() < sure.mean() - 0.1
 
 
-@pytest.mark.parametrize("sharpness", [0.2, 1.0, 3.0])
-def test_the_sharpness_that_made_the_votes_is_found(sharpness):
-    logits = np.random.default_rng(0).normal(size=(500, 4))
-    votes = softmax(sharpness * logits, axis=1)
-    assert fit_sharpness(logits, votes) == pytest.approx(sharpness, rel=0.01)
+def test_equal_scores_get_equal_votes_and_a_single_target_that_of_the_share():
+    votes = unknown_votes(np.array([0.2, 0.1, 0.2, 0.3]), share=0.5, spread=0.1)
+    assert votes[0] == votes[2]
+    assert votes[1] > votes[0] > votes[3]
+    assert unknown_votes(np.array([3.0]), 0.3, 0.1)[0] == pytest.approx(0.3, abs=0.01)
+
+
+def test_a_label_is_never_less_probable_than_another_column():
+    """Where many classes share what is left, unknown gives way to the nearest."""
+    logits = torch.from_numpy(np.random.default_rng(0).normal(size=(200, 12)))
+    known = torch.linspace(-1, 1, 200, dtype=torch.float64)
+    for threshold in (0.0, -np.inf, np.inf):
+        probabilities, labels = Rejection(threshold, slope=0.5, base=0.4)(logits, known)
+        np.testing.assert_allclose(probabilities.sum(dim=1), 1)
+        np.testing.assert_array_equal(probabilities.argmax(dim=1), labels)
+        np.testing.assert_array_equal(labels == 12, known < threshold)
 
 
 # In a classifier ------------------------------------------------------------------------------

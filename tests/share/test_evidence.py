@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from feature_shifts import feature_task
 from opensetda.features.alignment import aligned_samples
-from opensetda.rows import Rows, unit_rows
+from opensetda.rows import unit_rows
 from opensetda.share import evidence as weighed
 from opensetda.share.evidence import (
     Evidence,
@@ -17,17 +17,15 @@ from opensetda.share.evidence import (
     estimate_share,
     gather_evidence,
 )
+from opensetda.usecases.fit_rows import read_rows_of
 
 pytestmark = pytest.mark.filterwarnings("error")
 
 
 def aligned(task):
     """Source rows, class indices and target rows of a task, as `fit` compares them."""
-    y = np.unique(task.source_labels, return_inverse=True)[1]
-    source, target = (
-        Rows(X, np.arange(len(X))) for X in (task.source_features, task.target_features)
-    )
-    return aligned_samples(source, y, target)
+    rows = read_rows_of(task.source_features, task.source_labels, task.target_features)
+    return aligned_samples(rows)
 
 
 def evidence_at(openness, shift="none", seed=0):

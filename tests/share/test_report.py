@@ -8,7 +8,6 @@ import pytest
 from feature_shifts import FEATURE_SHIFTS, feature_task
 from opensetda import InputError
 from opensetda.features.alignment import aligned_samples
-from opensetda.rows import Rows
 from opensetda.share.evidence import LARGEST_SHARE, Evidence, ShareEstimate
 from opensetda.share.report import (
     ESTIMATE,
@@ -18,9 +17,11 @@ from opensetda.share.report import (
     RANKING_SPREAD,
     WIDE,
     OpennessReport,
+    ShareSource,
     check_openness,
     study_openness,
 )
+from opensetda.usecases.fit_rows import read_rows_of
 
 EVIDENCE = Evidence(hidden=0.52, hidden_moved=0.48, margin=-0.5, below=0.375, n_classes=10)
 
@@ -28,20 +29,19 @@ EVIDENCE = Evidence(hidden=0.52, hidden_moved=0.48, margin=-0.5, below=0.375, n_
 def report_of(openness, found, half=0.14, rejected=None, own_boundary=False, n=100, **evidence):
     """The finished report of a run whose estimate is `found`, within `half`."""
     estimate = ShareEstimate(found, max(found - half, 0.0), min(found + half, 1.0))
-    told, seen = openness != "auto", EVIDENCE._replace(**evidence)
-    used = found if found >= NO_UNKNOWNS else 0.0
-    share = openness if told else used
-    report = OpennessReport(
-        share=share,
-        low=estimate.low,
-        high=estimate.high,
-        told=told,
-        found_unknowns=used > 0,
-        estimates={ESTIMATE: estimate, HIDDEN: ShareEstimate(*[seen.hidden] * 3)},
-        evidence=seen,
-        warnings=(),
-    )
-    return report.finished(share if rejected is None else rejected, own_boundary, n)
+    seen = EVIDENCE._replace(**evidence)
+    if openness != "auto":
+        report = OpennessReport(openness, openness, openness, ShareSource.GIVEN)
+    else:
+        report = OpennessReport(
+            share=found if found >= NO_UNKNOWNS else 0.0,
+            low=estimate.low,
+            high=estimate.high,
+            source=ShareSource.ESTIMATED,
+            estimates={ESTIMATE: estimate, HIDDEN: ShareEstimate(*[seen.hidden] * 3)},
+            evidence=seen,
+        )
+    return report.finished(report.share if rejected is None else rejected, own_boundary, n)
 
 
 # On tasks whose share is known --------------------------------------------------------------
@@ -53,10 +53,8 @@ MEAN_ERROR = dict.fromkeys(FEATURE_SHIFTS, 0.1) | {"noise": 0.22}
 
 def estimate_of(shift, openness, seed=0):
     task = feature_task(10, 10, 128, shift, openness, seed=seed)
-    y = np.unique(task.source_labels, return_inverse=True)[1]
-    domains = (Rows(X, np.arange(len(X))) for X in (task.source_features, task.target_features))
-    source, target = domains
-    report = study_openness("auto", None, aligned_samples(source, y, target), len(target))
+    domains = read_rows_of(task.source_features, task.source_labels, task.target_features)
+    report = study_openness("auto", None, aligned_samples(domains), len(domains.target))
     return report.estimates[ESTIMATE]
 
 
@@ -92,7 +90,7 @@ WHY = "hidden classes alone say 0.52, and 38% of the targets score below nine te
     [
         ("auto", 0.5, None, f"estimated: {WHY}"),
         ("auto", 0.0, None, f"no unknowns were found, so nothing is rejected ({WHY})"),
-        (0.4, 0.5, None, f"as given; the data look like 0.50 (0.36 to 0.64) ({WHY})"),
+        (0.4, 0.5, None, "as given"),
         (
             *("auto", 0.5, 0.4),
             "what the method's own boundary rejects; the data look like 0.50 (0.36 to 0.64) "
@@ -105,13 +103,19 @@ def test_where_a_share_comes_from(openness, found, followed, words):
     assert report_of(openness, found, rejected=followed, own_boundary=own).origin == words
 
 
-def test_a_share_that_the_data_contradict():
-    told, found = 0.9, 0.4
-    report = report_of(told, found)
-    assert report.share == told
-    (warning,) = report.warnings
-    assert warning.startswith(f"openness {told:.2f} was given, but the data look like {found:.2f}")
-    assert report_of(told, found, half=0.5).warnings == ()  # within the interval
+def test_of_a_given_share_nothing_is_estimated(monkeypatch):
+    monkeypatch.setattr("opensetda.share.report.gather_evidence", None)
+    rows = np.eye(6)
+    report = study_openness(0.9, None, (rows, np.arange(6) % 3, rows), 6)
+    assert (report.share, report.low, report.high) == (0.9, 0.9, 0.9)
+    assert report.estimates == {}
+    assert report.is_vouched
+
+
+def test_an_own_boundary_far_from_the_estimate():
+    (warning,) = report_of("auto", 0.4, rejected=0.9, own_boundary=True).warnings
+    assert warning.startswith("the method's own boundary rejects 90% of the targets, but the data")
+    assert report_of("auto", 0.4, rejected=0.6, own_boundary=True).warnings == ()
 
 
 def test_an_interval_that_is_wide():

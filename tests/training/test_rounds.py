@@ -10,8 +10,10 @@ import torch
 
 from opensetda import ClassMeans, InputError, MovingMeans, SmoothedMeans
 from opensetda.context import FitContext, Record
+from opensetda.rows import Domains, Rows
+from opensetda.share.report import ShareSource
 from opensetda.training import rounds
-from opensetda.training.rounds import class_mean_loss, draw_batch, fit_in_rounds
+from opensetda.training.rounds import Labelled, class_mean_loss, draw_batch, fit_in_rounds
 from opensetda.training.settings import FineTuneSettings
 from training_helpers import N_SOURCE, N_TARGET, C, TinyImages
 
@@ -32,37 +34,56 @@ class Memory:
         return self.record
 
 
-def tune(images, classifier=None, seed=0, **context):
-    classifier = classifier or MovingMeans(openness=0.25)
-    labels = np.where(DOMAIN > 0, images.labels, 0)
+def domains_of(images):
+    """Both domains as features of the images, in the order of the images."""
+    X = images.features()
+    return Domains.of(
+        source=Rows(X, np.arange(N_SOURCE)),
+        y=images.labels[:N_SOURCE],
+        target=Rows(X, np.arange(N_SOURCE, N_SOURCE + N_TARGET)),
+        classes=np.arange(C),
+    )
+
+
+def tune(images, method=None, seed=0, **context):
+    method = method or MovingMeans(openness=0.25)
     services = FitContext(images=images, **context)
-    fit_in_rounds(classifier, images.features(), labels, DOMAIN, services, seed)
-    return classifier
+    return fit_in_rounds(method, domains_of(images), services, seed)
+
+
+def names_of(rounds):
+    """The labels of the last round in words, or numbers of classes."""
+    names = np.array([*rounds.classifier.classes_.tolist(), "unknown"], dtype=object)
+    return names[rounds.step_labels[-1]]
 
 
 def test_the_backbone_is_trained_and_the_method_fitted_to_its_features():
     images = TinyImages(**QUICK)
     before = images.features()
-    classifier = tune(images)
+    method = MovingMeans(openness=0.25)
+    tuned = tune(images, method)
+    classifier = tuned.classifier
     after = images.features()
     assert np.abs(after - before).max() > 1e-2
     np.testing.assert_array_equal(classifier.predict(after[N_SOURCE:]), classifier.transduction_)
-    assert [entry["step"] for entry in classifier.history_] == [1, 2, 3]
-    assert [entry["loss"] is None for entry in classifier.history_] == [True, False, False]
+    assert [entry["step"] for entry in tuned.history] == [1, 2, 3]
+    assert [entry["loss"] is None for entry in tuned.history] == [True, False, False]
     # Of 40 targets, a fifth, two fifths and three fifths.
-    labelled = [entry["n_known"] + entry["n_unknown"] for entry in classifier.history_]
+    labelled = [entry["n_known"] + entry["n_unknown"] for entry in tuned.history]
     assert labelled == [8, 16, 24]
-    assert classifier.step_labels_.shape == (3, N_TARGET)
-    names = np.array([*classifier.classes_.tolist(), "unknown"], dtype=object)
-    np.testing.assert_array_equal(names[classifier.step_labels_[-1]], classifier.transduction_)
+    assert tuned.step_labels.shape == (3, N_TARGET)
+    np.testing.assert_array_equal(names_of(tuned), classifier.transduction_)
+    # What was given stays as it was.
+    assert not hasattr(method, "classes_")
+    assert classifier.get_params() == method.get_params()
 
 
 def test_without_rounds_the_mean_of_the_views_is_labelled():
     images = TinyImages(averaged=2, rounds=0)
     before = images.features()
-    classifier = tune(images)
+    tuned = tune(images)
     np.testing.assert_array_equal(images.features(), before)
-    assert [entry["loss"] for entry in classifier.history_] == [None]
+    assert [entry["loss"] for entry in tuned.history] == [None]
 
 
 @pytest.mark.parametrize("is_safer", [False, True])
@@ -80,11 +101,11 @@ def test_training_is_undone_unless_a_second_method_clearly_agrees(clear, monkeyp
     monkeypatch.setattr(rounds, "CLEAR", clear)
     images, is_undone = TinyImages(averaged=2, **QUICK), clear > 0
     before, weights = images.features(), images.backbone[0].weight.detach().clone()
-    classifier = tune(images, MovingMeans())
+    tuned = tune(images, MovingMeans())
+    classifier = tuned.classifier
     assert torch.equal(images.backbone[0].weight, weights) == is_undone
-    assert (rounds.UNDONE in classifier.openness_report_.warnings) == is_undone
-    names = np.array([*classifier.classes_.tolist(), "unknown"], dtype=object)
-    np.testing.assert_array_equal(names[classifier.step_labels_[-1]], classifier.transduction_)
+    assert tuned.was_undone == is_undone
+    np.testing.assert_array_equal(names_of(tuned), classifier.transduction_)
     if is_undone:
         # As if it had never been asked for.
         assert images.averaged == 1
@@ -96,34 +117,35 @@ def test_training_is_undone_unless_a_second_method_clearly_agrees(clear, monkeyp
 
 def test_training_that_changes_nothing_is_undone(monkeypatch):
     monkeypatch.setattr(rounds, "_train", lambda *given: 0.0)
-    classifier = tune(TinyImages(**QUICK), MovingMeans(openness=0.25, scaling="ranks"))
-    assert rounds.UNDONE in classifier.openness_report_.warnings
+    assert tune(TinyImages(**QUICK), MovingMeans(openness=0.25, scaling="ranks")).was_undone
 
 
 def test_agreement_is_the_share_of_labels_that_a_simpler_method_gives_too():
     images = TinyImages()
     labels = np.where(DOMAIN > 0, images.labels, 0)
-    given = images.features(), labels, DOMAIN, FitContext()
-    found = rounds.agreement(MovingMeans(openness=0.25), *given)
-    other = SmoothedMeans(0.25, scaling="ranks").fit(*given[:3]).transduction_
-    assert found == np.mean(MovingMeans(0.25).fit(*given[:3]).transduction_ == other)
-    assert rounds.agreement(SmoothedMeans(openness=0.25), *given) == 1
+    given = images.features(), labels, DOMAIN
+    domains = domains_of(images)
+    found = rounds.agreement(MovingMeans(openness=0.25), domains, FitContext())
+    other = SmoothedMeans(0.25, scaling="ranks").fit(*given).transduction_
+    assert found == np.mean(MovingMeans(0.25).fit(*given).transduction_ == other)
+    assert rounds.agreement(SmoothedMeans(openness=0.25), domains, FitContext()) == 1
 
 
 def test_the_share_of_unknowns_is_that_of_the_frozen_features():
     images = TinyImages(**QUICK)
     labels = np.where(DOMAIN > 0, images.labels, 0)
     frozen = MovingMeans().fit(images.features(), labels, DOMAIN)
-    tuned = tune(images, MovingMeans())
+    tuned = tune(images, MovingMeans()).classifier
     assert tuned.openness == "auto"
     assert tuned.openness_ == frozen.openness_
     assert tuned.openness_report_ == frozen.openness_report_
-    assert tune(TinyImages(**QUICK), MovingMeans(openness=0.4)).openness_report_.told
+    given = tune(TinyImages(**QUICK), MovingMeans(openness=0.4)).classifier
+    assert given.openness_report_.source is ShareSource.GIVEN
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_others():
     one, other, third = (
-        (tune(images, seed=seed), images.features())
+        (tune(images, seed=seed).classifier, images.features())
         for images, seed in ((TinyImages(**QUICK), seed) for seed in (0, 0, 1))
     )
     np.testing.assert_array_equal(one[1], other[1])
@@ -151,27 +173,35 @@ def test_broken_off_after_any_step_it_ends_in_the_same_bits(stop):
     images = TinyImages(**QUICK)
     resumed = tune(images, checkpoints=memory)
     np.testing.assert_array_equal(images.features(), whole_images.features())
-    np.testing.assert_array_equal(resumed.transduction_proba_, whole.transduction_proba_)
-    np.testing.assert_array_equal(resumed.step_labels_, whole.step_labels_)
-    assert [e["loss"] for e in resumed.history_] == [e["loss"] for e in whole.history_]
+    np.testing.assert_array_equal(
+        resumed.classifier.transduction_proba_, whole.classifier.transduction_proba_
+    )
+    np.testing.assert_array_equal(resumed.step_labels, whole.step_labels)
+    assert [e["loss"] for e in resumed.history] == [e["loss"] for e in whole.history]
 
 
 @pytest.mark.parametrize("method", [MovingMeans, ClassMeans])
-def test_no_label_and_no_order_of_the_target_reaches_the_backbone(method):
-    def fit(order, target_labels):
+def test_no_order_reaches_the_backbone(method):
+    """Nor does a label of a target: `Domains` has none."""
+
+    def fit(order):
         images = TinyImages(averaged=2, **QUICK)
         X = images.features()[order]
-        y = np.where(order < N_SOURCE, images.labels[order], target_labels[order])
         images.images = images.images[order]
-        domain = np.where(order < N_SOURCE, 1, -1)
-        classifier = method()
-        fit_in_rounds(classifier, X, y, domain, FitContext(images=images), 0)
-        return classifier, order[order >= N_SOURCE], images.backbone[0].weight.detach()
+        domains = Domains.of(
+            source=Rows(X, np.flatnonzero(order < N_SOURCE)),
+            y=images.labels[order[order < N_SOURCE]],
+            target=Rows(X, np.flatnonzero(order >= N_SOURCE)),
+            classes=np.arange(C),
+        )
+        tuned = fit_in_rounds(method(), domains, FitContext(images=images), 0)
+        return tuned.classifier, order[order >= N_SOURCE], images.backbone[0].weight.detach()
 
-    n, rng, truth = N_SOURCE + N_TARGET, np.random.default_rng(0), TinyImages().labels
+    truth = TinyImages().labels
     by_class = np.concatenate([np.arange(N_SOURCE), N_SOURCE + np.argsort(truth[N_SOURCE:])])
-    one, rows, weights = fit(by_class, truth)
-    other, their_rows, their_weights = fit(rng.permutation(n), rng.integers(0, 9, n))
+    one, rows, weights = fit(by_class)
+    shuffled = np.random.default_rng(0).permutation(N_SOURCE + N_TARGET)
+    other, their_rows, their_weights = fit(shuffled)
     places, back = np.argsort(rows), np.argsort(their_rows)
     np.testing.assert_array_equal(one.transduction_proba_[places], other.transduction_proba_[back])
     assert torch.equal(weights, their_weights)
@@ -184,7 +214,7 @@ def test_a_batch_has_as_many_of_each_class_and_no_image_twice():
     settings, seen = FineTuneSettings(per_class=6), []
     for seed in range(20):
         rng = np.random.default_rng(seed)
-        index, is_target, labels = draw_batch(source, target, 3, 0.5, settings, rng)
+        index, is_target, labels = draw_batch(Labelled(source, target, 3), 0.5, settings, rng)
         assert len(set(zip(index.tolist(), is_target.tolist(), strict=True))) == len(index)
         np.testing.assert_array_equal(labels[~is_target], source[index[~is_target]])
         np.testing.assert_array_equal(labels[is_target], target[index[is_target]])
@@ -193,8 +223,8 @@ def test_a_batch_has_as_many_of_each_class_and_no_image_twice():
         seen.append(np.bincount(labels[is_target], minlength=4))
     assert (np.sum(seen, axis=0) > 0).all()
     # Before any target has a label.
-    _, is_target, _ = draw_batch(source, np.full(50, -1), 3, 0.0, settings, rng)
-    assert not is_target.any()
+    none = Labelled(source, np.full(50, -1), 3)
+    assert not draw_batch(none, 0.0, settings, rng).is_target.any()
 
 
 def test_the_loss_draws_to_the_own_mean_and_pushes_unknowns_from_all():

@@ -49,6 +49,9 @@ class Scaling(nn.Module):
         super().__init__()
         check_scaling(name)
         self.name = name
+        for table in ("source", "target"):
+            if name != NONE and table not in tables:
+                raise KeyError(table)
         for table in ("source", "target", "offset", "scale"):
             self.register_buffer(table, tables.get(table))
         self._prepared: dict[str, Callable[[Tensor], Tensor]] = {}

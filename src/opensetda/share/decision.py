@@ -21,6 +21,7 @@ WHOLE_ROWS = 64
 # Factors by which a probability is kept from another that would be equal but for rounding.
 JUST_LESS = 1 - 1e-6
 JUST_MORE = 1 + 1e-6
+ROUNDING = 1e-12  # what is left of one below this is an error of rounding
 
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
@@ -124,7 +125,9 @@ class MostVotes(Decision):
 
     def forward(self, classes: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
         """Return the votes, and where they are most."""
-        votes = torch.cat([classes, (1 - classes.sum(dim=1))[:, None]], dim=1)
+        rest = 1 - classes.sum(dim=1)
+        unknown = torch.where(rest < ROUNDING, 0.0, rest)
+        votes = torch.cat([classes, unknown[:, None]], dim=1)
         return votes, votes.argmax(dim=1)
 
 

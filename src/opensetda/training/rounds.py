@@ -129,7 +129,7 @@ def fit_in_rounds(
             context.checkpoints.write(Record({"history": history}, arrays))
     was_undone = False
     if steps > 1:
-        frozen = clone(method).fit_domains(domains, given)
+        frozen = clone(method).fit_domains(domains, FitContext(checked=context.checked))
         was_undone = not _is_clearly_better(fitted, frozen, domains, inputs.domains)
         if was_undone:
             inputs.start_anew()
