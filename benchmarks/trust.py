@@ -4,11 +4,12 @@
     python benchmarks/trust.py --show --write
 
 Every task of every suite, estimated openness, at most --rows rows of each domain. One row per task:
-how well the confidence tells right labels from wrong ones (AUROC) and keeps its word (calibration
-error, wrong labels above 0.95), with second opinions (`votes`), for later samples (`later`) and
-without opinions (`alone`); the share, its interval, and HOS with it, with the true one, with a
-constant 0.4, and with that of an audit of 30 targets; labels that `predict` changes; seconds.
-`sweep` is the mean error of the share if the target has 10, 25, 50 and 75 % unknowns.
+how well the confidence of `Committee` tells right labels from wrong ones (AUROC) and keeps its word
+(calibration error, wrong labels above 0.95), by `fit` and by `predict` on the same targets (`later`),
+and that of `MovingMeans` (`alone`); the share, its interval, and HOS with it, with the true one, with
+a constant 0.4, and with that of an audit of 30 targets; labels that `predict` changes, labels that
+are not their most probable column; seconds. `sweep` is the mean error of the share if the target has
+10, 25, 50 and 75 % unknowns.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.metrics import roc_auc_score
 
-from opensetda import MovingMeans
+from opensetda import Committee, MovingMeans
 from opensetda.context import FitContext
 from opensetda.data.benchmarks.digits import load_digits_task
 from opensetda.features.scaling import RANKS
@@ -34,7 +35,6 @@ from opensetda.methods.base import OpenSetClassifier
 from opensetda.metrics.open_set import evaluate, expected_calibration_error
 from opensetda.share.audit import AUDIT_SIZE, Audit, CheckedTargets
 from opensetda.share.evidence import ShareEstimate
-from opensetda.usecases.opinions import second_opinions
 from published import fill, markdown
 from shares import DIGITS
 from suites import DATA, SUITES, find_suite
@@ -56,9 +56,14 @@ class Task(NamedTuple):
     target: Array
     truth: Array
 
-    def fit(self, openness: float | str = "auto", checked: CheckedTargets | None = None) -> Any:
-        """Return the default method, fitted."""
-        classifier = MovingMeans(openness, unknown_label=UNKNOWN)
+    def fit(
+        self,
+        openness: float | str = "auto",
+        checked: CheckedTargets | None = None,
+        method: type[OpenSetClassifier] = Committee,
+    ) -> Any:
+        """Return a method, fitted."""
+        classifier = method(openness, unknown_label=UNKNOWN)
         return classifier.fit(*self.domains(), context=FitContext(checked=checked))
 
     def domains(self) -> tuple[Array, Array, Array]:
@@ -103,18 +108,23 @@ def measure(task: Task, rng: np.random.Generator) -> Row:
     """Return the figures of one task."""
     started = time.perf_counter()
     run = task.fit()
-    alone, right = time.perf_counter() - started, run.transduction_ == task.truth
+    seconds = time.perf_counter() - started
+    right = run.transduction_ == task.truth
     row: Row = {"n": len(right), "classes": len(run.classes_), "right": right.mean()}
-    row |= _confidence("alone", run.transduction_confidence_, right)
-    started = time.perf_counter()
-    second_opinions(run, *task.domains())
-    row |= {"seconds": alone, "opinions_seconds": time.perf_counter() - started}
-    row |= _confidence("votes", run.transduction_confidence_, right)
+    row |= _confidence("fit", run.transduction_confidence_, right)
+    alone = task.fit(method=MovingMeans)
+    of_one = alone.transduction_ == task.truth
+    row |= _confidence("alone", alone.transduction_confidence_, of_one)
+    row |= {"seconds": seconds, "agreement": run.agreement_.mean(), "hos_alone": _hos(alone, task)}
     later = run.predict_proba(task.target)
-    columns = [*run.classes_.tolist(), UNKNOWN]
-    chosen = later[np.arange(len(later)), [columns.index(v) for v in run.transduction_]]
-    row |= _confidence("later", chosen, right)
-    row["differs"] = float((run.predict(task.target) != run.transduction_).mean())
+    labels = run.predict(task.target)
+    row |= _confidence("later", later.max(axis=1), labels == task.truth)
+    row["differs"] = float((labels != run.transduction_).mean())
+    names = np.array([*run.classes_.tolist(), UNKNOWN])
+    both = np.concatenate([run.transduction_proba_, later])
+    row["contradicts"] = float(
+        (names[both.argmax(axis=1)] != np.concatenate([run.transduction_, labels])).mean()
+    )
     report, true = run.openness_report_, float(task.kinds[0].mean())
     row |= {"true": true, "share": report.share, "holds": report.low <= true <= report.high}
     row["width"] = report.high - report.low
@@ -213,8 +223,8 @@ def tables(rows: list[Row], later: bool = True) -> dict[str, str]:
     def error(own: list[Row]) -> float:
         return fmean(abs(row["share"] - row["true"]) for row in own)
 
-    confidence: dict[str, Any] = {"right": mean("right"), "mean confidence": mean("votes_mean")}
-    kinds = {"votes": "", "alone": ", no opinions"} | ({"later": ", later"} if later else {})
+    confidence: dict[str, Any] = {"right": mean("right"), "mean confidence": mean("fit_mean")}
+    kinds = {"fit": "", "alone": ", moving-means"} | ({"later": ", later"} if later else {})
     for kind, words in kinds.items():
         confidence |= {
             f"AUROC{words}": mean(f"{kind}_auroc"),
@@ -233,12 +243,14 @@ def tables(rows: list[Row], later: bool = True) -> dict[str, str]:
         "audit's error": mean("audit_error"),
         "runs with a class 5 points worse": mean("audit_lost"),
     }
-    seconds = {
+    members = {
         "seconds of fit": mean("seconds"),
-        "of opinions": mean("opinions_seconds"),
+        "members that give the label": mean("agreement"),
+        "HOS of moving-means": mean("hos_alone", 100),
         "labels that predict changes": mean("differs"),
+        "labels that are not their most probable column": mean("contradicts"),
     }
-    return {"trust": lines(confidence), "share": lines(shares), "opinions": lines(seconds)}
+    return {"trust": lines(confidence), "share": lines(shares), "members": lines(members)}
 
 
 def main() -> None:
@@ -268,7 +280,12 @@ def main() -> None:
                 if is_new:
                     writer.writeheader()
                 writer.writerow(row)
-            print(suite, name, {key: row[key] for key in ("right", "votes_mean")}, flush=True)
+            print(
+                suite,
+                name,
+                {key: row[key] for key in ("right", "fit_mean", "hos_estimated", "hos_told")},
+                flush=True,
+            )
     made = tables(read(given.figures))
     for table_name, text in made.items():
         print(f"\n{table_name}\n\n{text}")

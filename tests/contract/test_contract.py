@@ -22,7 +22,7 @@ from conftest import make_task
 from estimator_helpers import METHODS, for_scikit_learns_checks, numbers, same_answers
 from opensetda import InputError
 
-# The default, a closed form, the paper, a network with an output for unknown, and a method with a rejector.
+# The default, a closed form, the paper, a network with its own output for unknown, a rejector.
 CHECKED_IN_FULL = ["committee", "moving-means", "pgl", "osbp", "source-only"]
 # Of the others, what a method itself can break; the rest is code of the base class.
 CHECKS = [

@@ -255,7 +255,8 @@ def test_without_a_target_members_vote_for_classes_only(hard):
     np.testing.assert_array_equal(fitted.predict(hard.source_features), names)
 
 
-def test_a_warning_if_the_members_disagree_and_none_if_they_agree(untold):
+def test_a_warning_if_the_members_disagree_and_none_if_they_agree(untold, monkeypatch):
+    monkeypatch.setattr(module, "DISPUTED", 0.1)
     assert not any("disagree" in line for line in untold.openness_report_.warnings)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(170, 16))
