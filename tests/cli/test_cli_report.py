@@ -93,7 +93,7 @@ def test_a_report_that_fails_at_the_end_costs_nothing(workplace, capsys, monkeyp
     def fail(*arguments):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("opensetda.cli.results.make_report", fail)
+    monkeypatch.setattr("opensetda.cli.report.make_report", fail)
     command = [part for part in FIT if part != "--no-report"]
     command[command.index("run")] = "my run"
     assert main([*command, *OPENNESS]) == 0

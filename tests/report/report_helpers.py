@@ -27,6 +27,7 @@ from opensetda.report.content import (
     UnknownGroup,
     WhatIf,
 )
+from opensetda.share.report import ShareSource
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -140,7 +141,11 @@ def make_report(
         n_target=n_target,
         counts=tuple(LabelCount(name, n, n / n_target, 0.71) for name, n in labels.items()),
         openness=Openness(
-            *(0.369, 0.31, 0.43, "estimated", "estimated from the scores"),
+            share=0.369,
+            low=0.31,
+            high=0.43,
+            source=ShareSource.ESTIMATED,
+            sentence="estimated from the scores",
             true=0.331 if truth else None,
             looked_at=((0.41, "score so"), (0.34, "score otherwise"), (0.39, "fit worse")),
         ),

@@ -123,6 +123,18 @@ def test_without_truth_nothing_is_said_of_it_and_progress_is_told(pictures, tmp_
     np.testing.assert_array_equal(again.map.places, report.map.places)
 
 
+def test_a_run_of_a_committee_has_what_the_share_was_estimated_from(workplace):
+    assert main([*FIT[:-1], "committee"]) == 0
+    run = RunFolder.open("run")
+    report = collect(run)
+    seen = run.estimates()["openness"]["evidence"]
+    names = ("hidden", "hidden_moved", "below")
+    assert [share for share, _ in report.openness.looked_at] == [seen[name] for name in names]
+    assert report.openness.is_estimated
+    assert "threshold of the known score" not in report.facts["Estimates"]
+    assert not report.panels
+
+
 def test_a_run_on_rows_and_a_method_that_learns_in_steps(workplace, stepper):
     assert main([*FIT[:-1], stepper, *OPENNESS]) == 0
     report = collect(RunFolder.open("run"))
@@ -177,11 +189,12 @@ def test_a_person_s_word_does_not_tell_how_sure_the_method_is(workplace):
 
 
 def test_other_shares_are_of_this_run(evaluated, report):
-    what, seen = report.what_if, evaluated.estimates()["openness"]["evidence"]
+    what = report.what_if
     assert what.below[what.used] == report.counts[-1].count
     assert sorted(what.order.tolist()) == list(range(30))
-    names = ("hidden", "hidden_moved", "below")
-    assert [share for share, _ in report.openness.looked_at] == [seen[name] for name in names]
+    # Of a given share nothing is estimated.
+    assert evaluated.estimates()["openness"]["evidence"] is None
+    assert report.openness.looked_at == ()
     assert report.refit.head.startswith("osda fit ")
 
 

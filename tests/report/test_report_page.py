@@ -14,8 +14,8 @@ from html.parser import HTMLParser
 import pytest
 from report_helpers import HOSTILE, empty_report, hostile_report, make_report
 
-from opensetda.report.content import GIVEN, OWN_BOUNDARY
 from opensetda.report.page import render_page
+from opensetda.share.report import ShareSource
 
 # Those of the templates, and of matplotlib.
 ATTRIBUTES = {
@@ -133,8 +133,13 @@ def test_the_numbers_in_words(full):
 
 def test_where_a_share_comes_from_that_is_not_estimated():
     report = make_report(pictures=False)
-    for kind in (GIVEN, OWN_BOUNDARY, "audited"):
-        openness = replace(report.openness, kind=kind, sentence="as 9 of 30 say", true=None)
+    kinds = {
+        ShareSource.GIVEN: "given",
+        ShareSource.OWN_BOUNDARY: "by the method's own boundary",
+        ShareSource.AUDITED: "audited",
+    }
+    for source, kind in kinds.items():
+        openness = replace(report.openness, source=source, sentence="as 9 of 30 say", true=None)
         html = unescape(render_page(replace(report, openness=openness)))
         assert f"Share of unknowns, {kind}" in html
         assert "s 9 of 30 say" in html

@@ -35,7 +35,8 @@ from opensetda.usecases import TableOptions, export, fit, predict
 from opensetda.usecases.export_model import Exported, describe, image_script, to_onnx
 
 TUNED = (
-    *("--finetune", "--set", "steps=2", "--set", "finetune.rounds=2"),
+    *("--method", "moving-means", "--set", "steps=2"),
+    *("--finetune", "--set", "finetune.rounds=2"),
     *("--set", "finetune.iterations=2", "--set", "finetune.stored=2"),
     *("--views", "1"),
 )

@@ -168,8 +168,8 @@ def test_wrong_input_leaves_nothing_behind(arrays, workplace, case):
 
 def test_notes_are_logged_and_warnings_warned(arrays, workplace, caplog):
     source, target, _ = arrays
-    with caplog.at_level(logging.INFO, "opensetda"), pytest.warns(UserWarning, match="0.90"):
-        fit(source, target, "run", **{**MEANS, "openness": 0.9})
+    with caplog.at_level(logging.INFO, "opensetda"), pytest.warns(UserWarning, match="uncertain"):
+        fit(source, target, "run", **{**MEANS, "openness": "auto"})
     assert "source: 40 rows of 2 classes, target: 60 rows, 4 features" in caplog.text
 
 

@@ -1,8 +1,7 @@
-"""`osda benchmark` and `osda analyse` compare methods as the paper does; `osda data` has digits."""
+"""`osda benchmark`: methods compared on published data or on your own."""
 
 from __future__ import annotations
 
-import importlib
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -15,21 +14,15 @@ import typer
 
 from opensetda.benchmark.variants import COMPARED, OPENNESS
 from opensetda.cli import console, options
-from opensetda.cli.bars import ConsoleListener, counting_progress, training_progress
-from opensetda.cli.options import Fields, option_of, other, output, spread
-from opensetda.errors import InputError, RunPausedError, choice, visible
+from opensetda.cli.bars import ConsoleListener, counting_progress
+from opensetda.cli.options import Fields, option_of, output
+from opensetda.errors import InputError, RunPausedError, visible
 from opensetda.runs.options import ImageOptions, TableOptions, parse_openness, parse_settings
 from opensetda.runs.registry import METHODS, check_finetuning
 
 if TYPE_CHECKING:
     from opensetda.benchmark.output import TextTable
 
-data_app = typer.Typer(
-    name="data",
-    help="Published benchmarks, and where to download them; digits to try.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-)
 _METHODS_HELP = (
     f"Method to compare; repeatable. Default: {', '.join(COMPARED)}. There are also "
     f"{', '.join(name for name in METHODS if name not in COMPARED)}; some take a rejector, "
@@ -46,39 +39,24 @@ _SWEEP_HELP = (
 )
 _OUT_HELP = "Folder of the results. Default: benchmark-PROTOCOL or benchmark-SOURCE-TARGET."
 _JOBS_HELP = "Run this many fits at a time, one thread each."
-_PROTOCOLS = "office31, office-home, visda-17, syn2real-o, digits; or demo, which needs no data."
-_OR_SOURCE = f"{_PROTOCOLS} Or labelled data of your own: images or a table, as in 'osda fit'."
+PROTOCOLS = "office31, office-home, visda-17, syn2real-o, digits; or demo, which needs no data."
+_OR_SOURCE = f"{PROTOCOLS} Or labelled data of your own: images or a table, as in 'osda fit'."
 _TARGET_HELP = "Labelled target for a SOURCE of your own; only the evaluator reads its labels."
 _UNLABELLED_HELP = (
     "The target has no labels: show how far quick methods agree on it, and how well each finds "
     "hidden classes of the source."
 )
 _KNOWN_HELP = "Known class of your own source; repeatable, at least two. Default: all of them."
-ANALYSES = {
-    "steps": "accuracy over the steps (Fig. 7)",
-    "embedding": "t-SNE of features by method (Fig. 5)",
-    "edges": "learned edges beside the true ones (Fig. 6)",
-    "bound": "terms of the error bound over the steps (Theorems 1 and 2)",
-}
-EMBEDDED = ("moving-means", "pgl", "osbp")
-_ANALYSIS_HELP = "; ".join(f"{name}: {summary}" for name, summary in ANALYSES.items())
-_FIGURE_HELP = "Folder of the table and the figure."
-_TASK_HELP = "Task to analyse. Default: the first of the protocol."
-_ANALYSED_HELP = (
-    f"Method to analyse; embedding: repeatable. Default: pgl; embedding: {', '.join(EMBEDDED)}."
-)
-_SHARE_HELP = "Use the true share of unknowns, or estimate it."
+FRONT = "backbone weights size views cache strict"  # of the options of images
 
-_compared, _of_analysis = (partial(option_of, panel) for panel in ("What is compared", "Analysis"))
+_compared = partial(option_of, "What is compared")
 Openness = StrEnum("Openness", ["true", "auto"])
-_FRONT = "backbone weights size views cache strict"
-Images = Annotated[ImageOptions, Fields(_FRONT)]
 
 
 def benchmark(
     context: typer.Context,
     protocol: Annotated[str, typer.Argument(metavar="PROTOCOL|SOURCE", help=_OR_SOURCE)],
-    images: Annotated[ImageOptions, Fields(f"{_FRONT} finetune")],
+    images: Annotated[ImageOptions, Fields(f"{FRONT} finetune")],
     tables: TableOptions,
     target: Annotated[Path | None, typer.Argument(metavar="TARGET", help=_TARGET_HELP)] = None,
     data: options.Data = None,
@@ -181,10 +159,10 @@ def benchmark(
     title = found.name if target is None else visible(f"{protocol} to {target}")
     sections = report.write_report(rows, folder, title, against, shlex.join(typed))
     for section in sections:
-        _show(report.task_table(section))
-        _show(report.average_table(section))
+        show_text_table(report.task_table(section))
+        show_text_table(report.average_table(section))
     if (published := report.published_table(found.name)) is not None:
-        _show(published)
+        show_text_table(published)
     for line in report.notes(rows, sections):
         console.say(line)
     if n_failed := sum(row["error"] is not None for row in rows):
@@ -255,106 +233,8 @@ def _parse_sweep(text: str | None) -> tuple[tuple[str, list[str]] | None, Sequen
     return (name, values), shares
 
 
-def _show(table: TextTable) -> None:
+def show_text_table(table: TextTable) -> None:
+    """Print a table of the reports of a benchmark."""
     kinds = {True: console.Bold, False: str}
     rows = [[kinds[cell.best](cell.text) for cell in row] for row in table.rows]
     console.show_table(table.title, table.headings[:1], table.headings[1:], rows)
-
-
-def analyse(
-    context: typer.Context,
-    analysis: Annotated[str, typer.Argument(metavar="ANALYSIS", help=_ANALYSIS_HELP)],
-    protocol: Annotated[str, typer.Argument(metavar="PROTOCOL", help=_PROTOCOLS)],
-    out: Annotated[Path, output("--out DIR", _FIGURE_HELP)],
-    images: Images,
-    tables: Annotated[TableOptions, Fields("label features drop")],
-    data: options.Data = None,
-    task: Annotated[str | None, _of_analysis("--task SOURCE-TARGET", _TASK_HELP)] = None,
-    methods: Annotated[list[str] | None, _of_analysis("--method NAME", _ANALYSED_HELP)] = None,
-    openness: Annotated[Openness, _of_analysis("--openness", _SHARE_HELP)] = Openness.true,
-    seed: options.Seed = 0,
-    preset: options.Preset = None,
-    changes: options.Changes = None,
-) -> None:
-    """Draw a figure of the paper: a table (.csv, .md) and a figure (.png).
-
-    [bold]Example[/bold]
-
-      osda analyse edges office31 --data features/ --task amazon-webcam --out analyses
-    """
-    if analysis not in ANALYSES:
-        raise InputError(f"analysis {analysis!r} does not exist; {choice(analysis, ANALYSES)}")
-    names = methods or (EMBEDDED if analysis == "embedding" else ("pgl",))
-    if analysis != "embedding" and len(names) > 1:
-        raise InputError(f"--method {names[1]}: {analysis} is of one method; name one")
-    if analysis == "edges" and names[0] != "pgl":
-        raise InputError(f"--method {names[0]}: only pgl learns edges; leave --method out")
-    from opensetda.analyses.request import fit_methods
-    from opensetda.benchmark.output import formulas_in
-    from opensetda.benchmark.tasks import find_tasks
-    from opensetda.benchmark.variants import make_variants
-    from opensetda.system.files import check_writable
-
-    variants = make_variants(names, preset, parse_settings(changes))
-    check_writable(out / f"{analysis}.csv")
-    asked = (None if task is None else [task]), tables, options.cached(images)
-    with counting_progress("features") as progress:
-        found = find_tasks(protocol, data, *asked, progress, only_first=True)
-    for warning in found.warnings:
-        console.warn(warning)
-    module = importlib.import_module(f"opensetda.analyses.{analysis}")
-    with training_progress(analysis) as listen:
-        result = module.analyse(*fit_methods(found, variants, str(openness), seed, listen))
-    files = result.write(out, analysis, shlex.join(context.obj))
-    for warning in formulas_in(files[0], result.rows):
-        console.warn(warning)
-    _show(result.table())
-    made = {"table": files[:2], "figure": files[2:]}
-    console.say_places(**{name: ", ".join(map(str, paths)) for name, paths in made.items()})
-    told = {"analysis": analysis, "title": result.title, "rows": list(result.rows)}
-    console.result({**told, "files": made})
-
-
-@data_app.command("list")
-@spread
-def list_benchmarks() -> None:
-    """Show the benchmarks: domains, classes, open-set protocol, where they are published."""
-    from opensetda.data.benchmarks.protocols import BENCHMARKS
-
-    rows = []
-    for spec in BENCHMARKS.values():
-        total = sum(spec.domains.values())
-        images = f"{total:,}" if total else console.DASH
-        unknown = "any other" if spec.others_unknown else str(len(spec.unknown))
-        cells = (spec.name, ", ".join(spec.domains), images, str(len(spec.known)), unknown)
-        rows.append((*cells, ", ".join(spec.urls)))
-    columns = ["name", "domains"], ["images", "known", "unknown"]
-    console.show_table("Benchmarks", *columns, rows, "published at")
-    console.result({"benchmarks": [asdict(spec) for spec in BENCHMARKS.values()]})
-
-
-@data_app.command("digits")
-@spread
-def digits(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to make.")],
-    every: Annotated[int, other("--every NUMBER", "Write every NUMBER-th digit only.", low=1)] = 1,
-) -> None:
-    """Write the bundled digits as two folders of images, to try commands on.
-
-    [bold]Example[/bold]
-
-      osda data digits digits --every 5
-
-      osda fit digits/mnist digits/scikit-learn --out run --image-size 64
-    """
-    from opensetda.data.benchmarks.digits import write_image_folders
-    from opensetda.system.files import check_writable, new_folder
-
-    if folder.exists():
-        raise InputError(f"{folder}: exists already; choose another name")
-    check_writable(folder)
-    with new_folder(folder) as aside:
-        names = [path.name for path in write_image_folders(aside, every)]
-    source, target = (folder / name for name in names)
-    console.say_places(source=source, target=target)
-    console.result({"source": source, "target": target})

@@ -137,11 +137,13 @@ def show_estimates(classifier: OpenSetClassifier) -> None:
     from opensetda.share.report import ShareSource
 
     report = classifier.openness_report_
+    scaling = classifier.scaler_.name
     # Otherwise the interval is not that of the share; the origin says what the data look like.
     has_interval = report.source in (ShareSource.ESTIMATED, ShareSource.AUDITED)
     interval = f" ({report.low:.2f} to {report.high:.2f})" if has_interval else ""
     say(f"share of unknowns: {report.share:.2f}{interval}, {report.origin}")
-    say(f"columns: {SENTENCES[classifier.scaler_.name]}")
+    members = getattr(classifier, "members_", None)
+    say(f"members: {', '.join(members)}" if members else f"columns: {SENTENCES[scaling]}")
     right = float(classifier.transduction_confidence_.mean())
     say(f"about {right:.0%} of these labels should be right (the mean confidence)")
 
@@ -205,7 +207,9 @@ def show_labels(counts: Mapping[str, int], unknown_label: str, most: int = 12) -
 
 
 def show_steps(history: Sequence[Mapping[str, Any]], metrics: Mapping[int, Any]) -> None:
-    """Show one row per step, with metrics if the true labels are known."""
+    """Show one row per step, with metrics if the true labels are known; members are no steps."""
+    if any("member" in entry for entry in history):
+        return
     told = {"os_star": "OS*", "unk": "UNK", "hos": "HOS"} if metrics else {}
     rows = []
     for step, entry in enumerate(history, start=1):

@@ -18,10 +18,19 @@ import typer
 
 from opensetda import __version__
 from opensetda.cli import console
-from opensetda.cli.benchmark import analyse, benchmark, data_app
-from opensetda.cli.fit import demo, export, features, fit, predict, resume
+from opensetda.cli.analyse import analyse
+from opensetda.cli.benchmark import benchmark
+from opensetda.cli.data import data_app
+from opensetda.cli.demo import demo
+from opensetda.cli.evaluate import evaluate
+from opensetda.cli.export import export
+from opensetda.cli.features import features
+from opensetda.cli.fit import fit
 from opensetda.cli.options import other, spread
-from opensetda.cli.results import evaluate, report, review
+from opensetda.cli.predict import predict
+from opensetda.cli.report import report
+from opensetda.cli.resume import resume
+from opensetda.cli.review import review
 from opensetda.errors import InputError, RunPausedError
 from opensetda.system import default_cache_folder, is_first_process
 
@@ -35,8 +44,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_COMMANDS: list[Callable[..., None]] = [demo, fit, resume, predict, evaluate, report, review]
-_COMMANDS += [export, features, benchmark, analyse]
+_COMMANDS: list[Callable[..., None]] = [
+    demo,
+    fit,
+    resume,
+    predict,
+    evaluate,
+    report,
+    review,
+    export,
+    features,
+    benchmark,
+    analyse,
+]
 for _command in _COMMANDS:
     # A review is interactive and has no result.
     app.command()(spread(_command, json=_command is not review))

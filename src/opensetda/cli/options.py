@@ -49,6 +49,8 @@ _SCHEDULER = (
 _SET = "Change a setting of the first method; may be repeated."
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of 'osda fit'.")]
+RunOut = Annotated[Path, output("--out RUN", "Run folder to make.")]
+NoCache = Annotated[bool, option_of("Images", "--no-cache", "Do not cache features.")]
 Overwrite = Annotated[bool, _of_typer(declared(FitOptions)["overwrite"][1])]
 Seed = Annotated[int, _of_typer(declared(FitOptions)["seed"][1])]
 Scheduler = Annotated[str | None, other("--scheduler ADDRESS", _SCHEDULER)]

@@ -255,7 +255,8 @@ def facts_of(
         "Data": {f"{of} {name}": v for of, record in data.items() for name, v in record.items()},
         "Estimates": {
             "share of unknowns": share,
-            "threshold of the known score": estimates["rejection"]["threshold"],
+            # A committee has none.
+            "threshold of the known score": (estimates["rejection"] or {}).get("threshold"),
         },
         "Settings": asked | settings["settings"],
         "Machine": {name: environment.get(name) for name in ("python", "platform", "cpu_count")},

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from opensetda.share.report import ShareSource
+
 Numbers = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
 
@@ -40,11 +42,6 @@ class LabelCount:
     confidence: float | None
 
 
-GIVEN, AUDITED, ESTIMATED = "given", "audited", "estimated"
-OWN_BOUNDARY = "by the method's own boundary"
-"""Where a share of unknowns comes from."""
-
-
 @dataclass(frozen=True)
 class Openness:
     """The share of unknowns; `sentence` says where it comes from, `true` is known with truth.
@@ -56,7 +53,7 @@ class Openness:
     share: float
     low: float
     high: float
-    kind: str  # GIVEN, AUDITED, ESTIMATED or OWN_BOUNDARY
+    source: ShareSource
     sentence: str
     true: float | None = None
     # The estimates that it was weighed from: share, and which targets it counts.
@@ -66,7 +63,13 @@ class Openness:
     @property
     def is_estimated(self) -> bool:
         """Whether the interval is that of the share."""
-        return self.kind in (ESTIMATED, AUDITED)
+        return self.source in (ShareSource.ESTIMATED, ShareSource.AUDITED)
+
+    @property
+    def kind(self) -> str:
+        """Where the share comes from, in words."""
+        is_own = self.source is ShareSource.OWN_BOUNDARY
+        return "by the method's own boundary" if is_own else self.source.value
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.report.content import (
-    AUDITED,
     Confusion,
     Indices,
     Numbers,
@@ -25,6 +24,7 @@ from opensetda.report.plane import Plane
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.predictions import PredictionTable
 from opensetda.share.decision import rejection_cut
+from opensetda.share.report import ShareSource
 from opensetda.system.files import in_shell
 from opensetda.usecases.evaluate_run import Evaluation, evaluate_labels
 
@@ -61,14 +61,15 @@ class RunParts:
         """Return the share of unknowns."""
         found = self.estimates["openness"]
         seen: Mapping[str, Any] = found["evidence"] or {}
-        kind = found["source"]
+        source = ShareSource(found["source"])
+        is_audited = source is ShareSource.AUDITED
         return Openness(
             share=found["share"],
             low=found["low"],
             high=found["high"],
-            kind=kind,
+            source=source,
             # The rest of an audited origin is how the share looked before.
-            sentence=f"checked by hand: {found['audit']}" if kind == AUDITED else found["origin"],
+            sentence=f"checked by hand: {found['audit']}" if is_audited else found["origin"],
             true=None if self.evaluation is None else self.evaluation.true_openness,
             looked_at=tuple((seen[k], words) for k, words in _LOOKED_AT.items() if k in seen),
             confidence=found["confidence"],
