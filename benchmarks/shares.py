@@ -28,7 +28,7 @@ from opensetda.data.benchmarks.digits import load_digits_task
 from opensetda.errors import InputError
 from opensetda.features.alignment import aligned_samples
 from opensetda.features.scaling import RANKS, Scaling
-from opensetda.rows import FloatArray, Rows, canonical_source
+from opensetda.rows import Domains, FloatArray, Rows
 from opensetda.share.evidence import (
     CONFIDENCE,
     USUAL_SHARES,
@@ -91,11 +91,14 @@ def measure(suite: str, n_tasks: int, data: Path, out: Path) -> None:
     tasks = generated_tasks(rng) if suite == GENERATED else random_tasks(suite, data, rng)
     rows = []
     for task, _ in zip(tasks, range(n_tasks), strict=False):
-        source, y = canonical_source(Rows(task.source, np.arange(len(task.source))), task.y)
-        target = Rows(task.target, np.arange(len(task.target))).in_canonical_order()
-        scaling = Scaling.fit(RANKS, source, target)
-        source, target = scaling.domains(source, target)
-        evidence = gather_evidence(*aligned_samples(source, y, target))
+        domains = Domains.of(
+            source=Rows(task.source, np.arange(len(task.source))),
+            y=task.y,
+            target=Rows(task.target, np.arange(len(task.target))),
+            classes=np.unique(task.y),
+        )
+        scaling, scaled = Scaling.applied(RANKS, domains)
+        evidence = gather_evidence(*aligned_samples(scaled))
         figures = [f"{figure:.4f}" for figure in (task.unknown.mean(), *evidence[:-1])]
         rows.append([suite, figures[0], scaling.name, *figures[1:], evidence.n_classes])
     is_new = not out.exists()

@@ -5,11 +5,11 @@
 
 Every task of every suite, estimated openness, at most --rows rows of each domain. One row per task:
 how well the confidence of `Committee` tells right labels from wrong ones (AUROC) and keeps its word
-(calibration error, wrong labels above 0.95), by `fit` and by `predict` on the same targets (`later`),
-and that of `MovingMeans` (`alone`); the share, its interval, and HOS with it, with the true one, with
-a constant 0.4, and with that of an audit of 30 targets; labels that `predict` changes, labels that
-are not their most probable column; seconds. `sweep` is the mean error of the share if the target has
-10, 25, 50 and 75 % unknowns.
+(calibration error, wrong labels above 0.95), by `fit` and by `predict` on the same targets
+(`later`), and that of `MovingMeans` (`alone`); the share, its interval, and HOS with it, with the
+true one, with a constant 0.4, and with that of an audit of 30 targets; labels that `predict`
+changes, labels that are not their most probable column; seconds. `sweep` is the mean error of the
+share if the target has 10, 25, 50 and 75 % unknowns.
 """
 
 from __future__ import annotations
