@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from opensetda.usecases.opinions import second_opinions
 from sklearn.metrics import roc_auc_score
 
 from opensetda import Committee, MovingMeans
