@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 if TYPE_CHECKING:
+    from opensetda.backbones.own import use_backbone as use_backbone
     from opensetda.errors import InputError as InputError
     from opensetda.methods.committee import Committee as Committee
     from opensetda.methods.daod import DAOD as DAOD
@@ -59,6 +60,7 @@ _HOMES = {
     "load": "runs.folder",
     "save": "runs.folder",
     "show": "report",
+    "use_backbone": "backbones.own",
 }
 __all__ = ["__version__", *_HOMES]
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from network_helpers import shifted_task
+from sklearn.base import clone
 from torch import nn
 
+from estimator_helpers import make_classifier
 from opensetda.context import FitContext
+from opensetda.errors import InputError
 from opensetda.methods.network import _batches
 from opensetda.methods.network_parts import make_optimiser
 from opensetda.methods.rivals.osbp import OSBP, OSBPNetwork
@@ -78,6 +82,51 @@ def test_the_adapter_learns_at_a_tenth_of_the_rate():
     adapter = [network.backbone.change.weight, network.backbone.change.bias, extra[0]]
     assert [id(p) for p in slow["params"]] == [id(p) for p in adapter]
     assert len(slow["params"]) + len(fast["params"]) == len([*network.parameters()]) + 1
+
+
+class Narrow(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.layer = nn.Linear(width, 5)
+
+    def forward(self, x):
+        return torch.tanh(self.layer(x))
+
+
+@pytest.mark.parametrize("method", ["osbp", "sta", "dann", "mmd", "ovanet", "uniot"])
+def test_a_module_and_an_optimizer_of_the_users(method):
+    task = shifted_task(per_class=8)
+    made = []
+
+    def descend(groups):
+        made.append(torch.optim.SGD(groups, momentum=0.9))
+        return made[-1]
+
+    given = {"module": Narrow, "optimizer": descend}
+    fitted = clone(make_classifier(method, **given)).fit(task.X, task.y, task.domain)
+    assert fitted.scorer_.width_out == 5
+    assert isinstance(fitted.scorer_.bottleneck, Narrow)
+    assert len(made) == 1
+    target = task.X[task.domain < 0]
+    np.testing.assert_array_equal(fitted.predict(target), fitted.transduction_)
+    with pytest.raises(InputError, match="cannot be saved"):
+        fitted.get_state()
+
+
+def test_a_module_that_is_given_stays_as_it_is():
+    task, module = shifted_task(per_class=8), nn.Sequential(nn.LazyLinear(7), nn.Tanh())
+    OSBP(**SMALL, module=module).fit(task.X, task.y, task.domain)
+    assert module[0].has_uninitialized_params()
+
+
+@pytest.mark.parametrize(
+    ("module", "told"),
+    [(lambda width: 3, "return an nn.Module"), (nn.Flatten(0), r"return \(2, h\)"), (3, "module")],
+)
+def test_modules_that_are_refused(module, told):
+    task = shifted_task(per_class=8)
+    with pytest.raises(InputError, match=told):
+        OSBP(**SMALL, module=module).fit(task.X, task.y, task.domain)
 
 
 def test_every_row_comes_once_before_any_is_repeated():

@@ -21,6 +21,7 @@ from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from opensetda.backbones.own import is_own, own_network
 from opensetda.backbones.recipe import Preprocessing, Recipe
 from opensetda.backbones.registry import EMBEDDED, build_network, find_weights
 from opensetda.errors import InputError, one_line
@@ -89,8 +90,14 @@ def load_backbone(recipe: Recipe, state: Mapping[str, Tensor] | None = None) -> 
 
     `state` replaces the recipe's weights by fine-tuned ones: the state of a backbone.
     """
-    network = build_network(recipe.timm_name, recipe.preprocessing.size)
+    comes_with_weights = is_own(recipe.backbone)
+    if comes_with_weights:
+        network = own_network(recipe)
+    else:
+        network = build_network(recipe.timm_name, recipe.preprocessing.size)
     backbone = ImageBackbone(network, recipe).eval()
+    if state is None and comes_with_weights:
+        return backbone
     if state is None:
         path, _ = find_weights(recipe.backbone, recipe.timm_name, recipe.weights)
         if file_record(path)["sha256"] != recipe.weights_sha256:

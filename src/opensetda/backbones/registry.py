@@ -97,16 +97,28 @@ def resolve(
 ) -> Recipe:
     """Return the recipe of a backbone: all that determines its features.
 
-    `name` is one of `BACKBONES`, or ``timm:NAME``; `weights` "embedded", "hub" or a file, None:
+    `name` is one of `BACKBONES`, ``timm:NAME``, or that of a network of
+    `opensetda.backbones.own`; `weights` "embedded", "hub" or a file, None:
     embedded if available, otherwise hub; `size` the side of the images in pixels;
     `views` how many of each are averaged.
     """
+    if not 1 <= views <= MOST_VIEWS:
+        raise InputError(f"--views {views}: give a number from 1 to {MOST_VIEWS}")
+    if ":" in name and not name.startswith(TIMM_PREFIX):
+        from opensetda.backbones.own import is_own, own_recipe
+
+        if is_own(name):
+            if weights is not None:
+                raise InputError(f"--weights {weights}: {name} comes with its own; leave it out")
+            return own_recipe(name, size, views)
     if name.startswith(TIMM_PREFIX):
         timm_name, width, how = ask_timm(name.removeprefix(TIMM_PREFIX), size)
     elif name in BACKBONES:
         timm_name, width, how = BACKBONES[name]
     else:
-        others = f"any other network of timm as {TIMM_PREFIX}NAME"
+        others = (
+            f"any other network of timm as {TIMM_PREFIX}NAME, your own as package.module:function"
+        )
         raise InputError(f"backbone {name!r}: not known; {choice(name, BACKBONES)}; {others}")
     if size is not None:
         shorter_side = max(size, int(size * how.shorter_side / how.size))
@@ -118,8 +130,6 @@ def resolve(
             )
             raise InputError(f"--image-size {size}: {name} needs {sizes}")
         how = replace(how, size=size, shorter_side=shorter_side)
-    if not 1 <= views <= MOST_VIEWS:
-        raise InputError(f"--views {views}: give a number from 1 to {MOST_VIEWS}")
     path, origin = find_weights(name, timm_name, weights)
     sha256 = file_record(path)["sha256"]
     return Recipe(name, timm_name, origin, sha256, width, how, metadata.version("timm"), views)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from opensetda.cli import console
-from opensetda.cli.options import Overwrite, RunArgument, output
+from opensetda.cli.options import Overwrite, OwnBackbone, RunArgument, output
 
 _TO_HELP = "The .onnx file to make, or a folder for it, its description and a script."
 
@@ -15,6 +15,7 @@ def export(
     run: RunArgument,
     to: Annotated[Path, output("--to PLACE", _TO_HELP)],
     overwrite: Overwrite = False,
+    backbone: OwnBackbone = None,
 ) -> None:
     """Write the model of a run as ONNX, to label samples without torch and OpenSetDA.
 
@@ -30,7 +31,7 @@ def export(
     """
     from opensetda.usecases.export_model import export as export_model
 
-    written = export_model(run, to, overwrite=overwrite)
+    written = export_model(run, to, overwrite=overwrite, backbone=backbone)
     many = console.counted(written.n_checked, "image" if written.has_images else "row")
     console.say(
         f"Same labels as 'osda predict' for {many}; "

@@ -9,7 +9,7 @@ import typer
 
 from opensetda.cli import console
 from opensetda.cli.bars import ConsoleListener
-from opensetda.cli.options import Fields, Overwrite, RunArgument, Scheduler, output
+from opensetda.cli.options import Fields, Overwrite, OwnBackbone, RunArgument, Scheduler, output
 from opensetda.runs.options import TableOptions
 
 _PATHS_HELP = "Images: files, folders, lists, manifests or tar shards; or one feature table."
@@ -24,6 +24,7 @@ def predict(
     tables: Annotated[TableOptions, Fields(f"{_AS_IN_FIT} root", _AS_IN_FIT)],
     overwrite: Overwrite = False,
     scheduler: Scheduler = None,
+    backbone: OwnBackbone = None,
 ) -> None:
     """Label later samples with the model of a run, independently of each other.
 
@@ -46,6 +47,7 @@ def predict(
         tables=tables,
         overwrite=overwrite,
         scheduler=scheduler,
+        backbone=backbone,
         listener=ConsoleListener(),
     )
     labels = console.show_labels(written.counts, written.unknown_label)

@@ -13,11 +13,13 @@ from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
 from opensetda.context import FitContext
+from opensetda.errors import InputError
 from opensetda.features.alignment import Alignment
 from opensetda.features.transformer import DomainTransformer
 from opensetda.methods import network_parts
 from opensetda.methods.base import COUNT, POSITIVE, OpenSetClassifier, checked
 from opensetda.methods.inputs import FixedRows, training_inputs
+from opensetda.methods.saving import Arrays
 from opensetda.progress import ProgressEvent, ProgressListener
 from opensetda.rows import Domains, IntArray
 from opensetda.share.decision import Scores
@@ -44,22 +46,26 @@ class RivalNetwork(nn.Module, ABC):
 
     The adapter :math:`G_B` is trained if `adapts`, on aligned rows; it is not if an image backbone
     is. With an `alignment` the network scores rows as they are. Without a `bottleneck` the heads
-    see the adapted rows themselves.
+    see the adapted rows themselves; a `module` of the user takes its place, or that of nothing.
     """
 
     alignment: Alignment
 
-    def __init__(self, width: int, n_classes: int, adapts: bool, bottleneck: bool = True) -> None:
+    def __init__(
+        self, width: int, n_classes: int, adapts: bool, bottleneck: bool = True, module: Any = None
+    ) -> None:
         super().__init__()
         self.n_classes = n_classes
         self.width_out = 256 if bottleneck else width
         self.backbone = network_parts.Adapter(width, unit=True, learns=adapts)
-        self.bottleneck = nn.Sequential()
-        if bottleneck:
+        self.bottleneck: nn.Module = nn.Sequential()
+        if module is not None:
+            self.bottleneck, self.width_out = network_parts.given_module(module, width)
+        elif bottleneck:
             # Not batch normalisation: with it OSBP's own boundary gets an HOS of 51, not 87
             # (three tasks of Office-31).
             linear, norm = nn.Linear(width, self.width_out), nn.LayerNorm(self.width_out)
-            self.bottleneck.extend([linear, norm, network_parts.Leak()])
+            self.bottleneck = nn.Sequential(linear, norm, network_parts.Leak())
 
     def features(self, x: Tensor) -> Tensor:
         """Return what the heads see: (N, d) -> (N, h)."""
@@ -106,6 +112,12 @@ class NetworkRival(DomainTransformer, OpenSetClassifier):
         Learning rate of bottleneck and heads; the adapter or image backbone has a tenth of it.
     random_state : int, RandomState or None, default=None
         Seed of weights and batches.
+    module : class, callable or nn.Module, default=None
+        Takes the place of the bottleneck, rows (N, d) to features (N, h): called with d, which is
+        at most 256, or a module, which is copied. Such a classifier cannot be saved.
+    optimizer : callable, default=None
+        Makes the optimiser from two groups of parameters with their rates, such as
+        ``functools.partial(torch.optim.SGD, momentum=0.9)``.
     """
 
     is_random = trains_backbone = True
@@ -115,6 +127,8 @@ class NetworkRival(DomainTransformer, OpenSetClassifier):
     batch_size: int = checked(64, COUNT)
     rate: float = checked(1e-3, POSITIVE)
     random_state: Any = field(default=None, metadata={"allowed": ["random_state"]})
+    module: Any = field(default=None, metadata={"allowed": [callable, None]})
+    optimizer: Any = field(default=None, metadata={"allowed": [callable, None]})
 
     @abstractmethod
     def _make_network(self, width: int, n_classes: int, adapts: bool) -> RivalNetwork:
@@ -162,7 +176,7 @@ class NetworkRival(DomainTransformer, OpenSetClassifier):
         labels = labels.to(device)
         network.start(inputs.source, labels, inputs.target)
         optimiser = network_parts.make_optimiser(
-            network, self.rate, inputs.parameters(), self.momentum
+            network, self.rate, inputs.parameters(), self.momentum, self.optimizer
         )
         rates = [group["lr"] for group in optimiser.param_groups]
         rng = np.random.default_rng(own_seed(seed))
@@ -196,6 +210,13 @@ class NetworkRival(DomainTransformer, OpenSetClassifier):
         inputs.refresh()
         names = dict.fromkeys(name for losses in late for name in losses)
         return {n: sum(float(losses.get(n, 0.0)) for losses in late) / len(late) for n in names}
+
+    def get_state(self) -> tuple[dict[str, Any], Arrays]:
+        """Return everything `predict` needs, see `OpenSetClassifier.get_state`."""
+        if self.module is not None:
+            problem = "a classifier with a module of your own cannot be saved"
+            raise InputError(f"module: {problem}; keep it in memory, or export it (to_onnx)")
+        return super().get_state()
 
     def _own_cut(self, scores: Scores) -> float | None:
         return 0.0  # Known scores are logarithms of odds, but those of a rejector.

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from opensetda.errors import InputError
 from opensetda.system.memory import check_free
 
 # Rows of the rivals are turned onto this many principal components, and not whitened.
@@ -87,10 +90,30 @@ def reversal_strength(progress: float) -> float:
     return 2 / (1 + math.exp(-10 * progress)) - 1
 
 
+def given_module(given: Any, width: int) -> tuple[nn.Module, int]:
+    """Return the module of a user for rows of this width, and the width of what it returns."""
+    module = copy.deepcopy(given) if isinstance(given, nn.Module) else given(width)
+    if not isinstance(module, nn.Module):
+        raise InputError(f"module: {given!r} makes {type(module).__name__}; return an nn.Module")
+    module.eval()
+    with torch.no_grad():
+        found = module(torch.zeros(2, width))
+    if found.ndim != 2 or len(found) != 2:
+        shape = tuple(found.shape)
+        raise InputError(f"module: returns {shape} for two rows of {width} columns; return (2, h)")
+    return module.train(), int(found.shape[1])
+
+
 def make_optimiser(
-    network: nn.Module, rate: float, backbone: list[nn.Parameter], momentum: bool
+    network: nn.Module,
+    rate: float,
+    backbone: list[nn.Parameter],
+    momentum: bool = False,
+    given: Callable[[Any], torch.optim.Optimizer] | None = None,
 ) -> torch.optim.Optimizer:
-    """Adam, or SGD with Nesterov momentum; adapter and image backbone have a tenth of the rate.
+    """Adam, SGD with Nesterov momentum, or that of `given`; adapter and image backbone are slower.
+
+    They have a tenth of the rate.
 
     Adam gives every principal component of the rows the same weight. That is a whitening, and
     costs heads that see the rows themselves about two points of HOS (OVANet, Office-31).
@@ -99,6 +122,8 @@ def make_optimiser(
     rest = [p for name, p in network.named_parameters() if not name.startswith("backbone.")]
     slow: dict[str, Any] = {"params": [*adapter, *backbone], "lr": rate / 10}
     groups = [slow, {"params": rest, "lr": rate}]
+    if given is not None:
+        return given(groups)
     if momentum:
         return torch.optim.SGD(groups, momentum=0.9, nesterov=True, weight_decay=WEIGHT_DECAY)
     return torch.optim.Adam(groups, weight_decay=WEIGHT_DECAY)

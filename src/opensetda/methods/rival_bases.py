@@ -112,7 +112,7 @@ class ClosedSetNetwork(RivalNetwork):
     """
 
     def __init__(self, width: int, n_classes: int, adapts: bool, settings: ClosedSetRival) -> None:
-        super().__init__(width, n_classes, adapts)
+        super().__init__(width, n_classes, adapts, module=settings.module)
         self.classifier = nn.Linear(self.width_out, n_classes)
         self.weight, self.rejector = settings.weight, REJECTORS[settings.rejector]()
 

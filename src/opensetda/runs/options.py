@@ -193,13 +193,17 @@ class TableOptions:
 
 @dataclass(frozen=True)
 class ImageOptions:
-    """How images become features (`osda fit --help`); a `cache` of None keeps none."""
+    """How images become features (`osda fit --help`); a `cache` of None keeps none.
+
+    In Python `backbone` may also be a network, see `opensetda.use_backbone`.
+    """
 
     backbone: str | None = _image(
         "--backbone NAME",
         "Network that turns images into features: efficientnet-lite0 (default) or "
         "efficientnet-lite2, whose weights are bundled, resnet50, vgg19, dinov2-small, "
-        "dinov2-base, clip-vit-base, clip-vit-large, convnext-tiny, convnext-base, or timm:NAME.",
+        "dinov2-base, clip-vit-base, clip-vit-large, convnext-tiny, convnext-base, timm:NAME, "
+        "hf:NAME (Hugging Face), or your own: package.module:function.",
     )
     weights: str | None = _image(
         "--weights FILE",
@@ -227,6 +231,13 @@ class ImageOptions:
         "once (last), or all of it (all); by default last on a CPU, all on a GPU. For methods that "
         "train nothing themselves it is trained on their labels, in rounds.",
     )
+
+    def __post_init__(self) -> None:
+        """Turn a network into a name that can be stored."""
+        if self.backbone is not None and not isinstance(self.backbone, str):
+            from opensetda.backbones.own import use_backbone
+
+            object.__setattr__(self, "backbone", use_backbone(self.backbone))
 
 
 @dataclass(frozen=True, kw_only=True)

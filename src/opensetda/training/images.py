@@ -36,7 +36,7 @@ from opensetda.backbones.model import (
 from opensetda.backbones.recipe import Preprocessing, Recipe
 from opensetda.context import TrainableImages
 from opensetda.data.images.decoding import BrokenImageError, decode_image
-from opensetda.errors import InputError
+from opensetda.errors import InputError, choice
 from opensetda.rows import IntArray, release_pages
 from opensetda.system.files import new_file
 from opensetda.system.processes import this_process
@@ -182,9 +182,26 @@ def open_images(
 ) -> tuple[ImageBackbone, TrainableImages]:
     """Return a backbone, and the images to train all of it on, or its last stages."""
     backbone = load_backbone(recipe)
+    choose_stages(backbone, settings.stages if trained == "all" else "")
     if trained == "all":
         return backbone, FineTunedImages(backbone, paths, settings)
     return backbone, store_activations(backbone, paths, settings, scratch, progress)
+
+
+def choose_stages(backbone: ImageBackbone, stages: str) -> None:
+    """Freeze all but the modules whose names begin with one of `stages`, if any are named."""
+    names = tuple(part for part in stages.replace(",", " ").split())
+    there = [name for name, _ in backbone.network.named_parameters()]
+    for name in names:
+        if not any(own.startswith(name) for own in there):
+            modules = [own for own, _ in backbone.network.named_children()]
+            raise InputError(f"finetune.stages {name!r}: no such module; {choice(name, modules)}")
+    if names:
+        for own, parameter in backbone.network.named_parameters():
+            parameter.requires_grad_(own.startswith(names))
+    if not backbone.trainable_parameters():
+        name = backbone.recipe.backbone
+        raise InputError(f"--finetune: {name} has no parameters to train; leave out --finetune")
 
 
 def store_activations(

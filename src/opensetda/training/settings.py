@@ -42,6 +42,8 @@ class FineTuneSettings:
     """Stored views per image with `--finetune last`: those of `--views`, then random ones."""
     colour: Share = 0.4
     """Largest change of brightness, contrast and saturation in stored views; 0: no grey either."""
+    stages: str = ""
+    """With `--finetune all`, modules to train, by how their names begin (a,b); all if empty."""
 
     @property
     def views(self) -> int:

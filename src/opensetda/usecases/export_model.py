@@ -29,7 +29,7 @@ from opensetda.runs.folder import MODEL, RunFolder
 from opensetda.runs.pictures import Pictures
 from opensetda.share.decision import Rejection
 from opensetda.system import files
-from opensetda.usecases.predict_samples import Run, read_rows, with_run
+from opensetda.usecases.predict_samples import Run, give_backbone, read_rows, with_run
 
 TOLERANCE = 1e-4  # largest difference of a probability between the exported file and `predict`
 GRAPH, SCRIPT = "model.onnx", "use.py"
@@ -198,7 +198,9 @@ class ExportedModel:
     difference: float
 
 
-def export(run: Run, to: str | Path, *, overwrite: bool = False) -> ExportedModel:
+def export(
+    run: Run, to: str | Path, *, overwrite: bool = False, backbone: Any = None
+) -> ExportedModel:
     """Write the model of a run as ONNX, from resized images or rows to label and confidence.
 
     Parameters
@@ -209,8 +211,11 @@ def export(run: Run, to: str | Path, *, overwrite: bool = False) -> ExportedMode
         A file, ``model.onnx``, or a folder for it, its description as JSON and a script.
     overwrite : bool
         Replace an existing file, or a folder of an earlier export.
+    backbone : str, nn.Module or callable, optional
+        As in `predict`.
     """
     place = Path(to)
+    give_backbone(backbone)
     is_file = bool(place.suffix)
     if is_file:
         files.check_new_file("--to", place, (".onnx",), overwrite)

@@ -78,6 +78,7 @@ def predict(
     overwrite: bool = False,
     listener: RunListener | None = None,
     scheduler: Any = None,
+    backbone: Any = None,
 ) -> PredictionTable | WrittenLabels:
     """Label later samples with the model of a run, independently of each other.
 
@@ -98,6 +99,8 @@ def predict(
     scheduler : str, Path or distributed.Client, optional
         Label pieces on the workers of dask: an address, a scheduler file, ``local:N`` for worker
         processes here, or a client. `out` is then a folder of Parquet parts.
+    backbone : str, nn.Module or callable, optional
+        The network of a run that was fitted with one of your own, see `opensetda.use_backbone`.
 
     Returns
     -------
@@ -105,6 +108,7 @@ def predict(
         The labels, or with `out` what was written.
     """
     tables, listener = tables or TableOptions(), listener or RunListener()
+    give_backbone(backbone)
     place = None if out is None else Path(out)
     if place is not None and scheduler is None:
         check_new_file("--out", place, SUFFIXES, overwrite)
@@ -117,6 +121,14 @@ def predict(
         return _predict_here(folder, samples, images, tables, place, listener)
 
     return with_run(run, label)
+
+
+def give_backbone(backbone: Any) -> None:
+    """Make a network of the user's own known, for a run that was fitted with it."""
+    if backbone is not None:
+        from opensetda.backbones.own import use_backbone
+
+        use_backbone(backbone)
 
 
 def _predict_here(

@@ -20,7 +20,7 @@ class OSBPNetwork(ExtraClassNetwork):
     """Features G, and a classifier of C + 1 classes, the last of which is unknown."""
 
     def __init__(self, width: int, n_classes: int, adapts: bool, settings: OSBP) -> None:
-        super().__init__(width, n_classes, adapts)
+        super().__init__(width, n_classes, adapts, module=settings.module)
         self.boundary, self.reversal = settings.boundary, settings.reversal
         self.classifier = nn.Linear(self.width_out, n_classes + 1)
 

@@ -17,12 +17,12 @@ class OVANetNetwork(RivalNetwork):
     """A closed-set classifier and C one-vs-all classifiers, on the adapted rows themselves."""
 
     def __init__(self, width: int, n_classes: int, adapts: bool, settings: OVANet) -> None:
-        super().__init__(width, n_classes, adapts, bottleneck=False)
+        super().__init__(width, n_classes, adapts, bottleneck=False, module=settings.module)
         # Weights that begin at zero stay in the span of the rows that were seen: small components
         # of a few hundred rows are noise.
-        self.closed = zero_linear(width, n_classes)
+        self.closed = zero_linear(self.width_out, n_classes)
         # A softmax over two outputs is a sigmoid of their difference: one output is enough.
-        self.one_vs_all = zero_linear(width, n_classes)
+        self.one_vs_all = zero_linear(self.width_out, n_classes)
         self.entropy_weight = settings.entropy_weight
 
     def outputs(self, x: Tensor) -> tuple[Tensor, Tensor]:

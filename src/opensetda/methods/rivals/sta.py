@@ -26,7 +26,7 @@ class STANetwork(ExtraClassNetwork):
     """Features, and the paper's heads G_c, G_b, G_y and G_d, in this order."""
 
     def __init__(self, width: int, n_classes: int, adapts: bool, settings: STA) -> None:
-        super().__init__(width, n_classes, adapts)
+        super().__init__(width, n_classes, adapts, module=settings.module)
         self.extremes, self.adversary = settings.extremes, settings.adversary
         self.entropy = settings.entropy
         self.one_against_rest = nn.Linear(self.width_out, n_classes)

@@ -41,7 +41,7 @@ class UniOTNetwork(RivalNetwork):
         seed = int(torch.randint(2**31 - 1, (1,)).item())
         # Cosines to class means reject unknowns better than anything learned from a few hundred
         # source samples: the training begins at them, and only the adapter is learned.
-        super().__init__(width, n_classes, adapts, bottleneck=False)
+        super().__init__(width, n_classes, adapts, bottleneck=False, module=settings.module)
         self.classes = nn.Parameter(F.normalize(torch.randn(n_classes, self.width_out), dim=1))
         self.groups = nn.Parameter(F.normalize(torch.randn(settings.groups, self.width_out), dim=1))
         self.weight = settings.weight
