@@ -88,7 +88,7 @@ def test_a_network_named_on_the_command_line(place, name, capsys):
     sys.modules.pop("own_net")
     capsys.readouterr()
     assert main(["predict", "run", "street", "--out", "b.csv"]) == 2
-    assert f"add --backbone {name}" in capsys.readouterr().err
+    assert f"--backbone {name}" in capsys.readouterr().err
     assert "own_net" not in sys.modules
 
 
@@ -184,7 +184,7 @@ def test_stages_that_are_named_are_trained(place):
     network.add_module("early", tiny())
     network.add_module("late", nn.Linear(32, 16))
     settings = {"finetune.rounds": 1, "finetune.iterations": 2, "finetune.stages": "late"}
-    with pytest.raises(InputError, match="take --finetune all"):
+    with pytest.raises(InputError, match="no known last stages"):
         fit_here("last", (network, SMALL), how={"finetune": "last"})
     wrong = settings | {"finetune.stages": "lte"}
     with pytest.raises(InputError, match="no such module"):

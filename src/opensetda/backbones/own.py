@@ -136,7 +136,7 @@ def _find(name: str) -> OwnNetwork:
     if name not in _known and name.startswith(HF_PREFIX):
         _known[name] = _own(name, _of_hugging_face(name.removeprefix(HF_PREFIX)))
     if name not in _known:
-        how = f"add --backbone {name}"
+        how = f"name it again, --backbone {name}"
         if name.startswith(GIVEN_PREFIX):
             how = "call opensetda.use_backbone(network) before"
         raise InputError(f"backbone {name!r}: a network of your own, which no run holds; {how}")

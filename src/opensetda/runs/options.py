@@ -89,6 +89,9 @@ def documented(group: type) -> None:
     group.__doc__ = (group.__doc__ or "") + "\n    ".join(lines)
 
 
+_ARGUMENTS = {"TableOptions": "tables", "ImageOptions": "images"}
+
+
 def in_python(text: str) -> str:
     """Return a message with the options of the command under their names in Python.
 
@@ -113,7 +116,7 @@ def _as_call(found: re.Match[str]) -> str:
         group, name = _python_names().get(flag, ("", flag))
         groups.setdefault(group, []).append(f"{name}={value!r}")
     calls = [
-        f"tables={group}({', '.join(given)})" if group else ", ".join(given)
+        f"{_ARGUMENTS[group]}={group}({', '.join(given)})" if group else ", ".join(given)
         for group, given in groups.items()
     ]
     return f"give {', '.join(calls)}"
