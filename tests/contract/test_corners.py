@@ -9,7 +9,6 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from opensetda.usecases.opinions import second_opinions
 
 from estimator_helpers import METHODS, refused
 from opensetda import InputError

@@ -24,7 +24,6 @@ from opensetda.methods.pseudo_labels import UNLABELLED, rank_pseudo_labels
 from opensetda.methods.saving import part
 from opensetda.progress import ProgressEvent, ProgressListener, finish_step
 from opensetda.rows import Domains, IntArray
-from opensetda.share.decision import Vector
 from opensetda.system.processes import average_gradients, from_main, own_seed, this_process
 from opensetda.training.settings import FineTuneSettings
 
@@ -77,73 +76,100 @@ def fit_in_rounds(
     given = FitContext(checked=context.checked)
     choose_views(inputs, method, domains, given)
     inputs.align(Alignment.fit(inputs.domains.source, inputs.domains.target))
-    record = from_main(context.checkpoints and context.checkpoints.read())
-    record = record or Record({"history": []})
-    history: list[dict[str, Any]] = record.values["history"]
-    labels: list[IntArray] = [*record.arrays.get("labels", ())]
-    done = len(history)
-    fitted = clone(method)
-    pseudo_labels = np.full(len(domains.target), UNLABELLED)
-    for step in range(1, steps + 1):
-        if 1 < step < done:
-            continue
-        started = time.perf_counter()
+    log = RoundLog(inputs, steps, context)
+    fitted = clone(method).fit_domains(inputs.domains.reordered(), given)
+    same_share = given._replace(studied=fitted.openness_report_)
+    pseudo_labels = surest_labels(fitted, domains, settings.labelled / steps)
+    log.finish(1, fitted, pseudo_labels, loss=None)
+    for step in range(max(2, log.done), steps + 1):
         loss = None
-        if step == done > 1:
-            weights = part(record.arrays, "backbone.").items()
-            inputs.learned.load_state_dict({name: torch.from_numpy(w) for name, w in weights})
-            inputs.refresh()
-        elif step > 1:
+        if step == log.done:
+            log.restore_backbone()
+        else:
             labelled = Labelled(domains.y, pseudo_labels, domains.n_classes)
             loss = {"means": _train(inputs, labelled, seed, (step, steps), context.progress)}
-            inputs.refresh()
-        fitted = clone(method).fit_domains(inputs.domains.reordered(), given)
-        if step == 1:
-            given = given._replace(studied=fitted.openness_report_)
-        known, nearest = in_order(fitted, domains)
-        pseudo_labels = rank_pseudo_labels(
-            known,
-            nearest,
-            openness=fitted.openness_,
-            progress=settings.labelled * step / steps,
-            n_classes=domains.n_classes,
-            class_balance=CLASS_BALANCE,
-        )
-        if step <= done:
-            continue
-        labels.append(label_indices(fitted))
+        inputs.refresh()
+        fitted = clone(method).fit_domains(inputs.domains.reordered(), same_share)
+        pseudo_labels = surest_labels(fitted, domains, settings.labelled * step / steps)
+        log.finish(step, fitted, pseudo_labels, loss)
+    if steps == 1:
+        return FittedInRounds(fitted, log.history, np.stack(log.labels), was_undone=False)
+    frozen = clone(method).fit_domains(domains, given)
+    was_undone = not _is_clearly_better(fitted, frozen, domains, inputs.domains)
+    if was_undone:
+        inputs.start_anew()
+        context.images.averaged = 1
+        fitted = frozen
+        log.labels[-1] = label_indices(frozen)
+    return FittedInRounds(fitted, log.history, np.stack(log.labels), was_undone)
+
+
+class RoundLog:
+    """History and labels of the rounds; each is saved as a checkpoint, from which one goes on.
+
+    `done` rounds were in the checkpoint that was found.
+    """
+
+    def __init__(self, inputs: TunedImages, steps: int, context: FitContext) -> None:
+        self.inputs = inputs
+        self.steps = steps
+        self.progress = context.progress
+        self.checkpoints = context.checkpoints
+        found = from_main(None if self.checkpoints is None else self.checkpoints.read())
+        self.found = found or Record({"history": []})
+        self.history: list[dict[str, Any]] = self.found.values["history"]
+        self.labels: list[IntArray] = [*self.found.arrays.get("labels", ())]
+        self.done = len(self.history)
+        self.started = time.perf_counter()
+
+    def restore_backbone(self) -> None:
+        """Load the weights of the last round that was saved."""
+        weights = part(self.found.arrays, "backbone.").items()
+        self.inputs.learned.load_state_dict({name: torch.from_numpy(w) for name, w in weights})
+
+    def finish(
+        self,
+        step: int,
+        fitted: OpenSetClassifier,
+        pseudo_labels: IntArray,
+        loss: dict[str, float] | None,
+    ) -> None:
+        """Add a labelling, report and save it, unless the checkpoint had it."""
+        if step <= self.done:
+            return
+        n_classes = len(fitted.classes_)
+        self.labels.append(label_indices(fitted))
+        changed = float((self.labels[-1] != self.labels[-2]).mean()) if step > 1 else None
         entry = {
             "step": step,
-            "n_known": int(((pseudo_labels >= 0) & (pseudo_labels < domains.n_classes)).sum()),
-            "n_unknown": int((pseudo_labels == domains.n_classes).sum()),
+            "n_known": int(((pseudo_labels >= 0) & (pseudo_labels < n_classes)).sum()),
+            "n_unknown": int((pseudo_labels == n_classes).sum()),
             "loss": loss,
             "mean_score": float(fitted.transduction_scores_.mean()),
-            "changed": float((labels[-1] != labels[-2]).mean()) if step > 1 else None,
-            "seconds": time.perf_counter() - started,
+            "changed": changed,
+            "seconds": time.perf_counter() - self.started,
         }
-        finish_step(history, context.progress, entry, steps)
-        if context.checkpoints is not None:
-            state = inputs.learned.state_dict().items()
-            arrays = {f"backbone.{name}": w.detach().cpu().numpy() for name, w in state}
-            arrays["labels"] = np.stack(labels)
-            context.checkpoints.write(Record({"history": history}, arrays))
-    was_undone = False
-    if steps > 1:
-        frozen = clone(method).fit_domains(domains, FitContext(checked=context.checked))
-        was_undone = not _is_clearly_better(fitted, frozen, domains, inputs.domains)
-        if was_undone:
-            inputs.start_anew()
-            context.images.averaged = 1
-            fitted = frozen
-            labels[-1] = label_indices(frozen)
-    return FittedInRounds(fitted, history, np.stack(labels), was_undone)
+        self.started = time.perf_counter()
+        finish_step(self.history, self.progress, entry, self.steps)
+        if self.checkpoints is not None:
+            weights = self.inputs.learned.state_dict().items()
+            arrays = {f"backbone.{name}": w.detach().cpu().numpy() for name, w in weights}
+            arrays["labels"] = np.stack(self.labels)
+            self.checkpoints.write(Record({"history": self.history}, arrays))
 
 
-def in_order(fitted: OpenSetClassifier, domains: Domains) -> tuple[Vector, IntArray]:
-    """Return known scores and nearest classes of the targets, in the order of the domains."""
+def surest_labels(fitted: OpenSetClassifier, domains: Domains, progress: float) -> IntArray:
+    """Return the pseudo-labels of the surest targets, in the order of the domains."""
     place = np.argsort(np.argsort(domains.target.index))
     nearest = np.searchsorted(fitted.classes_, fitted.transduction_nearest_)
-    return fitted.transduction_scores_[place], nearest[place]
+    return rank_pseudo_labels(
+        fitted.transduction_scores_[place],
+        nearest[place],
+        openness=fitted.openness_,
+        progress=progress,
+        n_classes=domains.n_classes,
+        class_balance=CLASS_BALANCE,
+    )
 
 
 def label_indices(fitted: OpenSetClassifier) -> IntArray:
