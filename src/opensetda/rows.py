@@ -156,24 +156,53 @@ def split_domains(sample_domain: Any, n_rows: int) -> tuple[IntArray, IntArray]:
     return source, target
 
 
+KNOWN = -1  # the mark of a target of some class of the source, which one was not said
+
+
+class Marks(NamedTuple):
+    """What a person said about some targets."""
+
+    rows: IntArray
+    """Rows of the matrix that the targets are in: (m,)."""
+    labels: IntArray
+    """Indices into `classes`, their number for unknown, and `KNOWN`: (m,)."""
+    classes: npt.NDArray[Any]
+    """The known classes, sorted: those of the source, and those that were named."""
+    is_joined: bool = False
+    """Whether the marked targets of a class are rows of the source, too."""
+
+    @property
+    def names_class(self) -> npt.NDArray[np.bool_]:
+        """Which of them name a class."""
+        return np.asarray((self.labels != KNOWN) & (self.labels < len(self.classes)))
+
+
 @dataclass(frozen=True)
 class Domains:
     """What every method is fitted to: labelled rows of the source, and rows of the target.
 
     Rows are in canonical order: their content decides it, equal rows of the source by label. `y`
     has the class of each source row, as an index into the sorted `classes`; there is no label of
-    a target. What is computed `once` stays with the value: methods that are fitted to the same
-    domains share it.
+    a target but the `marks` of a person. What is computed `once` stays with the value: methods
+    that are fitted to the same domains share it.
     """
 
     source: Rows
     y: IntArray
     target: Rows
     classes: npt.NDArray[Any]
+    marks: Marks | None = None
     _computed: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
-    def of(cls, source: Rows, y: IntArray, target: Rows, classes: npt.NDArray[Any]) -> Domains:
+    def of(
+        cls,
+        source: Rows,
+        y: IntArray,
+        target: Rows,
+        classes: npt.NDArray[Any],
+        marks: Marks | None = None,
+    ) -> Domains:
         """Order the rows of both domains by their content alone."""
         label_of_row = np.zeros(len(source.X), dtype=np.intp)
         label_of_row[source.index] = y
@@ -183,7 +212,7 @@ class Domains:
         order = np.lexsort((label_of_row[ordered.index], ordered.keys))
         ordered = Rows(ordered.X, ordered.index[order], ordered.keys[order])
         labels = label_of_row[ordered.index]
-        return cls(ordered, labels, target.in_canonical_order(), classes)
+        return cls(ordered, labels, target.in_canonical_order(), classes, marks)
 
     @property
     def n_classes(self) -> int:
@@ -197,7 +226,22 @@ class Domains:
 
     def reordered(self) -> Domains:
         """Return the same rows in canonical order, if their content has changed."""
-        return Domains.of(self.source, self.y, self.target, self.classes)
+        return Domains.of(self.source, self.y, self.target, self.classes, self.marks)
+
+    def joined(self) -> Domains:
+        """Return domains whose source has the marked targets of a class, too."""
+        marks = self.marks
+        if marks is None or marks.is_joined:
+            return self
+        is_class = marks.names_class
+        own = np.searchsorted(marks.classes, self.classes)[self.y]
+        return Domains.of(
+            source=Rows(self.source.X, np.concatenate([self.source.index, marks.rows[is_class]])),
+            y=np.concatenate([own, marks.labels[is_class]]),
+            target=self.target,
+            classes=marks.classes,
+            marks=marks._replace(is_joined=True),
+        )
 
     def once(self, key: Hashable, compute: Callable[[], T]) -> T:
         """Return what was computed for this key, or compute it now."""

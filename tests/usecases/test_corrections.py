@@ -10,6 +10,7 @@ import pytest
 from cli_helpers import FEW_STEPS, FIT, NAMES, blobs
 from opensetda.cli.main import main
 from opensetda.errors import InputError
+from opensetda.rows import KNOWN
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.predictions import PredictionTable
 from opensetda.usecases.corrections import Corrections, check_corrections, read_corrections
@@ -88,9 +89,13 @@ def test_an_audit_needs_no_labels(tmp_path):
     assert told.audit.rows.tolist() == [0, 1, 2]
     assert told.audit.unknown.tolist() == [False, False, True]
     assert (told.checked.n_known, told.checked.n_unknown) == (3, 1)
-    joined = told.joined_to(data())
-    assert joined.notes[0].endswith("; audit: 1 of 3 targets drawn at random are unknown")
-    assert joined.inputs["corrections"]["audit"]["share"] == 1 / 3
+    # Of a known class that was not said.
+    marks = told.marks(np.array(["cat", "dog"]))
+    assert marks.rows.tolist() == [0, 1, 2, 3]
+    assert marks.labels.tolist() == [KNOWN, 1, 2, 0]
+    noted = told.noted_in(data())
+    assert noted.notes[0].endswith("; audit: 1 of 3 targets drawn at random are unknown")
+    assert noted.inputs["corrections"]["audit"]["share"] == 1 / 3
 
 
 def table_of(labels, nearest, proba, classes=("cat", "dog", "owl")):
@@ -115,18 +120,15 @@ def test_an_audited_target_gets_no_label_that_it_cannot_have(tmp_path):
     np.testing.assert_allclose(after.proba.sum(axis=1), 1)
 
 
-def test_who_was_named_joins_the_source_and_stays_in_the_target(tmp_path):
+def test_who_was_named_is_marked_and_keeps_the_label(tmp_path):
     path = corrections_file(tmp_path, "a.png,cat")
     names = np.array(["unknown", "giraffe", "cat"])
     told = Corrections(path, np.array([0, 2, 3]), names, "unknown", ("giraffe",))
-    before = data(paths=("s1", "s2", "s3", "t0", "t1", "t2", "t3"))
-    after = told.joined_to(before)
-    assert after.labels.tolist() == ["cat", "dog", "cat", "giraffe", "cat"]
-    np.testing.assert_array_equal(after.source[3:], before.target[[2, 3]])
-    np.testing.assert_array_equal(after.target, before.target)
-    assert after.source_ids.tolist() == ["s1", "s2", "s3", "c.png", "d.png"]
-    # The images of the rows, in the order of the rows: FineTunedImages counts on it.
-    assert after.image_paths == ("s1", "s2", "s3", "t2", "t3", "t0", "t1", "t2", "t3")
+    marks = told.marks(np.array(["cat", "dog"]))
+    assert marks.rows.tolist() == [0, 2, 3]
+    assert marks.classes.tolist() == ["cat", "dog", "giraffe"]
+    assert marks.labels.tolist() == [3, 2, 0]
+    after = told.noted_in(data())
     assert after.notes == ("corrections: 2 of a class, 1 unknown; new: 'giraffe'",)
     proba = [[0.7, 0.2, 0.1], [0.1, 0.2, 0.7], [0.0, 0.9, 0.1], [0.0, 0.9, 0.1]]
     table = table_of(["cat", "unknown", "dog", "dog"], ["cat", "dog", "dog", "dog"], proba,
@@ -156,13 +158,14 @@ def test_fit_learns_a_new_class(workplace):
     rows = csv_rows(workplace / "run" / "predictions.csv")
     assert rows[0]["label"] == "unknown"
     assert all(rows[row]["corrected"] == "true" for row in horses)
-    assert (np.array([row["label"] for row in rows])[1:] == truth[1:]).mean() > 0.9
+    # The first target is marked wrongly; it takes some similar ones with it.
+    assert (np.array([row["label"] for row in rows])[1:] == truth[1:]).mean() > 0.8
     assert RunFolder.open("run").settings["classes"] == sorted(NAMES)
     X, y = blobs(2)
     np.savez(workplace / "later.npz", X=X)
     assert main(["predict", "run", "later.npz", "--out", "later.csv"]) == 0
     later = np.array([row["label"] for row in csv_rows(workplace / "later.csv")])
-    assert (later == y).mean() > 0.9
+    assert (later == y).mean() > 0.8
 
 
 def audited(truth, rows):

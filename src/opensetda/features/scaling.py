@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -83,11 +84,10 @@ class Scaling(nn.Module):
         """Return rows that are scaled whenever they are read."""
         if self.name == NONE:
             return domains
-        return Domains(
+        return replace(
+            domains,
             source=domains.source.scaled(partial(self.scale_rows, of_source=True)),
-            y=domains.y,
             target=domains.target.scaled(self.scale_rows),
-            classes=domains.classes,
         )
 
     @torch.no_grad()

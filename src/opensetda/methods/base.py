@@ -27,11 +27,14 @@ from opensetda.features.doubts import find_doubts
 from opensetda.features.scaling import NONE, SENTENCES, Scaling, check_scaling
 from opensetda.labels import encode_classes, source_labels
 from opensetda.methods import saving
+from opensetda.methods.groups import TargetGroups
+from opensetda.methods.marks import MarkedScorer, follow_marks
 from opensetda.progress import finish_step
 from opensetda.rows import (
     Domains,
     FloatArray,
     IntArray,
+    Marks,
     Rows,
     check_finite,
     copies_of,
@@ -41,6 +44,7 @@ from opensetda.rows import (
 from opensetda.share.decision import (
     Decision,
     Matrix,
+    MostVotes,
     NothingUnknown,
     Rejection,
     Scores,
@@ -150,6 +154,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     trains_backbone: ClassVar[bool] = False  # trains that of images itself (`FitContext.images`)
     transforms_domains: ClassVar[bool] = False  # has ``transform(X, sample_domain)``
     scalings: ClassVar[tuple[str, ...]] = tuple(SENTENCES)  # what `scaling` may be
+    joins_marks: ClassVar[bool] = True  # targets that a person marked are rows of the source, too
     # Named settings: it has parameters `preset` and `settings`.
     presets: ClassVar[tuple[str, ...]] = ()
 
@@ -254,6 +259,8 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
 
     def _fit(self, domains: Domains, context: FitContext) -> None:
         """Scale the rows, find the share of unknowns, learn, and label the targets."""
+        if self.joins_marks or context.images is not None:
+            domains = domains.joined()
         self._begin(domains)
         # A backbone that is trained changes its features: their scales cannot be fixed before.
         name = self.scaling if context.images is None else NONE
@@ -271,6 +278,8 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         self.decision_: Decision = NothingUnknown()
         if report is not None:
             self._label_targets(scaled.target, scores, report, self._is_share_fixed(context))
+            if domains.marks is not None and context.images is None:
+                self._follow_marks(scaled.target, domains.marks)
 
     def learn_scorer(self, domains: Domains, share: float) -> nn.Module:
         """Learn from scaled rows for another method, and return the scorer; nothing is labelled."""
@@ -331,15 +340,47 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
 
     def _keep_transduction(self, target: Rows, scores: Scores) -> None:
         """Label the targets of `fit`, in the order of their row numbers."""
+        if self.step_labels_ is not None:
+            self.step_labels_ = self.step_labels_[:, np.argsort(target.index)]
+        self._set_transduction(target, scores)
+
+    def _set_transduction(self, target: Rows, scores: Scores) -> None:
         probabilities, labels = self.decision_.decide(scores)
         in_callers_order = np.argsort(target.index)
         self.transduction_ = self.decode_labels(labels[in_callers_order])
         if self.step_labels_ is not None:
-            self.step_labels_ = self.step_labels_[:, in_callers_order]
             self.step_labels_[-1] = labels[in_callers_order]
         self.transduction_nearest_ = self.classes_[scores.nearest[in_callers_order]]
         self.transduction_scores_ = scores.known[in_callers_order]
         self.transduction_proba_ = probabilities[in_callers_order]
+
+    def _follow_marks(self, target: Rows, marks: Marks) -> None:
+        """Correct the labels by what a person said about some targets (scaled rows)."""
+        groups = TargetGroups.fit(target, self.scaler_.name).double().eval()
+        parts = [
+            in_blocks(groups, lambda rows: (groups(rows),), torch.from_numpy(chunk).double())[0]
+            for _, chunk in target.chunks()
+        ]
+        cells = np.concatenate(parts)
+        in_callers_order = np.argsort(target.index)
+        votes = np.empty_like(self.transduction_proba_)
+        votes[in_callers_order] = self.transduction_proba_
+        followed = follow_marks(self.classes_, votes, cells, target, marks)
+        self.scorer_ = MarkedScorer.of(self.scorer_, self.decision_, groups, followed)
+        self.scorer_ = self.scorer_.double().eval()
+        self.decision_ = MostVotes()
+        scores = followed.scores
+        if self.step_labels_ is not None:
+            # As indices into classes that may be more now.
+            places = np.append(np.searchsorted(marks.classes, self.classes_), len(marks.classes))
+            self.step_labels_ = places[self.step_labels_]
+        self.classes_ = marks.classes
+        if not self.openness_report_.is_vouched and followed.share is not None:
+            self.openness_report_ = self.openness_report_.by_marks(
+                followed.share, followed.sentence, len(target)
+            )
+            self.openness_ = self.openness_report_.share
+        self._set_transduction(target, scores)
 
     @property
     def transduction_confidence_(self) -> Vector:
@@ -467,6 +508,8 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         arrays = {f"scaling.{k}": v.numpy() for k, v in self.scaler_.state_dict().items()}
         arrays |= {f"scorer.{k}": v.numpy() for k, v in self.scorer_.state_dict().items()}
         state = saving.pack(self) | self._more_state()
+        if isinstance(self.scorer_, MarkedScorer):
+            state["marked"] = self.scorer_.state_of_method()
         return state, {name: saving.compact(array) for name, array in arrays.items()}
 
     @classmethod
@@ -478,10 +521,26 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
             classifier.scaler_ = Scaling(saved["scaling"], tables)
             tensors = saving.tensors(arrays, "scorer.")
             classifier._restore(saved)
-            classifier.scorer_ = classifier._make_scorer(tensors).double().eval()
+            if "marked" in saved:
+                classifier._make_marked_scorer(saved, tensors)
+            else:
+                classifier.scorer_ = classifier._make_scorer(tensors).double().eval()
+                classifier.decision_ = classifier._load_decision(saved)
             classifier.scorer_.load_state_dict(tensors)
-            classifier.decision_ = classifier._load_decision(saved)
         except (KeyError, RuntimeError) as error:
             missing = " is missing" if isinstance(error, KeyError) else ""
             raise InputError(f"saved model: {one_line(error)}{missing}; fit again") from None
         return classifier
+
+    def _make_marked_scorer(self, saved: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        """Set scorer and decision of a method that followed marks."""
+        classes = self.classes_
+        own = saved["marked"]
+        # Those of the method alone, which had no new ones.
+        self.classes_ = classes[own["classes"]]
+        scorer = self._make_scorer(saving.part(tensors, "inner."))
+        decision = self._load_decision({**saved, "rejection": own["rejection"]})
+        self.classes_ = classes
+        groups = TargetGroups.of_state(self.scaler_.name, saving.part(tensors, "groups."))
+        self.scorer_ = MarkedScorer.of_state(scorer, decision, groups, tensors).double().eval()
+        self.decision_ = MostVotes()

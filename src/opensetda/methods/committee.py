@@ -212,6 +212,7 @@ class Committee(DomainTransformer, OpenSetClassifier):
     """
 
     scalings = (NONE,)
+    joins_marks = False
 
     def _study_openness(self, scaled: Domains, context: FitContext) -> OpennessReport:
         sample = scaled.sample(MEMBER_ROWS)

@@ -132,6 +132,19 @@ class OpennessReport:
         values["origin"] = self.origin
         return values
 
+    def by_marks(self, found: ShareEstimate, sentence: str, n_targets: int) -> OpennessReport:
+        """Return the report with the share that marked targets say."""
+        report = replace(
+            self,
+            share=found.share,
+            low=found.low,
+            high=found.high,
+            source=ShareSource.AUDITED,
+            audit=sentence,
+            estimates={**self.estimates, AUDIT: found},
+        )
+        return report.finished(found.share, False, n_targets)
+
     def finished(self, rejected: float, own_boundary: bool, n_targets: int) -> OpennessReport:
         """Return the report with warnings, once `rejected` of all, or by `own_boundary`, are."""
         report = self

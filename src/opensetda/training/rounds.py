@@ -71,6 +71,7 @@ def fit_in_rounds(
     assert context.images is not None, "what is trained"
     settings = context.images.settings
     steps = settings.rounds + 1
+    domains = domains.joined()
     inputs = TunedImages(domains, None, context.images)
     inputs.to(this_process().device)
     given = FitContext(checked=context.checked)

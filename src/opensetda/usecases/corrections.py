@@ -1,8 +1,9 @@
 """Manually corrected labels of targets: `osda review` writes them, `osda fit` learns from them.
 
-A target with a corrected class counts as a labelled sample, of a new class too, and keeps its
-label. It joins the source with its features as they are: moving them by the difference of the
-domains' means did not help (`docs/experiments.md`).
+A corrected target is a mark, which the fit spreads to similar targets (`methods/marks.py`), and
+keeps its label. For methods that learn from labelled rows alone, those with a class join the source
+with their features as they are: moving them by the difference of the domains' means did not help
+(`docs/experiments.md`).
 
 Targets of an audit, which were drawn at random, are called known or unknown, perhaps without a
 label: they say how many targets are unknown.
@@ -24,7 +25,7 @@ import numpy.typing as npt
 
 from opensetda.data.names import folded, label_problem, shown
 from opensetda.errors import InputError, one_line
-from opensetda.rows import IntArray
+from opensetda.rows import KNOWN, IntArray, Marks
 from opensetda.runs.folder import CORRECTIONS, RunFolder
 from opensetda.runs.predictions import IMAGE_ID, PredictionTable
 from opensetda.share.audit import Audit, CheckedTargets
@@ -73,18 +74,22 @@ class Corrections:
         n_class = int(self.names_class.sum())
         return CheckedTargets(n_class + len(self._known_only), len(self.rows) - n_class, self.audit)
 
-    def joined_to(self, data: FitData) -> FitData:
-        """Return the data with the targets of a corrected class among the labelled samples.
+    def marks(self, classes: npt.NDArray[Any]) -> Marks:
+        """Return what was said about rows of the target, with the classes of the source."""
+        named = self.labels[self.names_class]
+        all_classes = np.union1d(classes, named)
+        labels = np.full(len(self.rows), len(all_classes))
+        labels[self.names_class] = np.searchsorted(all_classes, named)
+        rows = np.concatenate([self.rows, self._known_only])
+        labels = np.concatenate([labels, np.full(len(self._known_only), KNOWN)])
+        order = np.argsort(rows)
+        return Marks(rows[order], labels[order], all_classes)
 
-        They stay among the targets as well, so that every target gets its prediction.
-        """
-        told = self.rows[self.names_class]
-        n_source, ids, paths = len(data.source), data.source_ids, data.image_paths
-        if paths:
-            theirs = tuple(paths[n_source + row] for row in told.tolist())
-            paths = (*paths[:n_source], *theirs, *paths[n_source:])
-        record = {**file_record(self.path), "rows": len(self.rows)}
-        note = f"corrections: {len(told):,} of a class, {len(self.rows) - len(told):,} unknown"
+    def noted_in(self, data: FitData) -> FitData:
+        """Return the data with a record of the corrections, and a note about them."""
+        n_class = int(self.names_class.sum())
+        record: dict[str, Any] = {**file_record(self.path), "rows": len(self.rows)}
+        note = f"corrections: {n_class:,} of a class, {len(self.rows) - n_class:,} unknown"
         if self.new:
             # A misspelt name shows as a new class.
             note += f"; new: {', '.join(map(repr, self.new[:5]))}{', ...' * (len(self.new) > 5)}"
@@ -94,11 +99,6 @@ class Corrections:
             record["audit"] = asdict(self.audit.share(ShareEstimate(0.0, 0.0, 1.0)))
         return replace(
             data,
-            source=np.concatenate([data.source, data.target[told]]),
-            labels=np.concatenate([data.labels, self.labels[self.names_class]]),
-            source_ids=None if ids is None else np.concatenate([ids, data.target_names[told]]),
-            image_paths=paths,
-            n_marked=data.n_marked + len(told),
             inputs={**data.inputs, "corrections": record},
             notes=(*data.notes, note),
         )

@@ -81,11 +81,12 @@ def read_rows_of(
     target: npt.NDArray[Any],
     unknown_label: str = "unknown",
     sample: IntArray | None = None,
+    corrections: Corrections | None = None,
 ) -> Domains:
     """Read rows of both domains into memory, as a value that methods are fitted to.
 
-    Both may be memory maps, of any type of number; `sample` are the target rows to read, None for
-    all.
+    Both may be memory maps, of any type of number; `sample` are the target rows to read, ascending
+    and with those of all corrections, None for all.
     """
     chosen = np.arange(len(target)) if sample is None else sample
     classes, y = encode_classes(np.asarray(labels), unknown_label)
@@ -98,11 +99,16 @@ def read_rows_of(
         of_target[part] = chunk
     low, high = check_finite(X)
     rows = moderated(X, low, high)
+    marks = None
+    if corrections is not None:
+        said = corrections.marks(classes)
+        marks = said._replace(rows=len(source) + np.searchsorted(chosen, said.rows))
     return Domains.of(
         source=Rows(rows, np.arange(len(source))),
         y=y,
         target=Rows(rows, np.arange(len(source), len(X))),
         classes=classes,
+        marks=marks,
     )
 
 

@@ -308,7 +308,7 @@ def train(run: UnfinishedRun, arrays: Any, listener: RunListener) -> Training:
     corrections = None
     if request.corrections is not None:
         corrections = read_corrections(near(request.corrections), data, request.unknown_label)
-        data = corrections.joined_to(data)
+        data = corrections.noted_in(data)
     arguments = request.method_arguments()
     settings = full_settings(request.method, arguments["preset"], request.settings)
     if request.images.finetune:
@@ -327,7 +327,9 @@ def train(run: UnfinishedRun, arrays: Any, listener: RunListener) -> Training:
     if request.images.finetune:
         backbone, images, features = _trainable_images(run, data, listener)
     method = build_method(**arguments)
-    domains = read_rows_of(data.source, data.labels, data.target, request.unknown_label, sample)
+    domains = read_rows_of(
+        data.source, data.labels, data.target, request.unknown_label, sample, corrections
+    )
     with listener.training(request.method) as told:
         context = FitContext(
             progress=_event_listener(request.tensorboard, told),
@@ -347,7 +349,7 @@ def train(run: UnfinishedRun, arrays: Any, listener: RunListener) -> Training:
 
     classifier = fitted.classifier
     kept = keep_domains(request.keep_source, data, domains, sample, features)
-    chain, lines = link_to_base(data, classifier, sample)
+    chain, lines = link_to_base(replace(data, n_marked=kept.n_marked), classifier, sample)
     for line in lines:
         listener.warn(line)
     view = view_of(classifier, data.source, data.labels, data.target, data.source_ids, features)

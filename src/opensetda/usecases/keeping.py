@@ -53,7 +53,18 @@ def keep_domains(
         return _rows(data.source, source), _rows(data.target, target)
 
     target_rows = np.arange(len(data.target)) if sample is None else sample
-    return keep(how, domains, target_rows, read, data.n_marked, data.kept)
+    kept = keep(how, domains, target_rows, read, data.n_marked, data.kept)
+    if domains.marks is None or how == "none":
+        return kept
+    marks = domains.marks
+    is_class = marks.names_class
+    _, marked = read(np.arange(0), target_rows[marks.rows[is_class] - n_source])
+    return kept.joined(
+        marked,
+        moved=np.searchsorted(marks.classes, domains.classes),
+        y=marks.labels[is_class],
+        classes=tuple(marks.classes.tolist()),
+    )
 
 
 def _rows(X: npt.NDArray[Any], places: IntArray) -> npt.NDArray[np.float32]:

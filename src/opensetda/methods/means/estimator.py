@@ -85,6 +85,8 @@ class MovingMeans(DomainTransformer, OpenSetClassifier):
     ['cat', 'dog', 'unknown']
     """
 
+    joins_marks = False
+
     steps: int = checked(10, COUNT)
     components: int | None = checked(64, COUNT, None)
     whitening: float = checked(0.5, SHARE)
