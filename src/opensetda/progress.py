@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from opensetda.errors import InputError
@@ -67,7 +68,8 @@ class RunListener:
     """Receives the notes, warnings and progress of a run; override what you want to handle.
 
     This one logs notes to the logger ``opensetda`` at level INFO, passes warnings to
-    `warnings.warn`, and ignores progress. Options have their names in Python in what it passes on.
+    `warnings.warn`, and ignores progress. Those of `opensetda.listeners` send numbers to a tracker.
+    Options have their names in Python in what it passes on.
     """
 
     def note(self, line: str) -> None:
@@ -83,6 +85,12 @@ class RunListener:
         from opensetda.runs.options import in_python
 
         return in_python(message)
+
+    def started(self, settings: Mapping[str, Any]) -> None:
+        """Receive the settings of a fit, all that its result depends on besides the data."""
+
+    def finished(self, folder: Path) -> None:
+        """Receive the path of the complete run folder."""
 
     def counting(self, title: str, noun: str = "image") -> AbstractContextManager[CountingProgress]:
         """Return a context whose value receives how many images or rows (`noun`) are done."""

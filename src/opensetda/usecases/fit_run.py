@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 from opensetda import __version__
 from opensetda.context import FitContext, TrainableImages
 from opensetda.errors import InputError, RunPausedError, choice
-from opensetda.progress import ProgressEvent, ProgressListener, RunListener, worded
+from opensetda.progress import RunListener, worded
 from opensetda.rows import IntArray
 from opensetda.runs import folder as files
 from opensetda.runs.folder import RunFolder, check_destination, new_run_folder
@@ -269,6 +269,7 @@ def _carry_out(run: UnfinishedRun, arrays: Any, listener: RunListener) -> Fitted
         listener.note(f"{kept[0].upper()}{kept[1:]}")
         raise
     run.remove()
+    listener.finished(run.out)
     for warning in training.fitted.warnings:
         listener.warn(warning)
     return FittedRun(run.out, run.request, run.was_left_behind, training)
@@ -327,12 +328,17 @@ def train(run: UnfinishedRun, arrays: Any, listener: RunListener) -> Training:
     if request.images.finetune:
         backbone, images, features = _trainable_images(run, data, listener)
     method = build_method(**arguments)
+    listener.started({"method": request.method, "openness": request.openness, **settings})
+    if request.tensorboard is not None:
+        from opensetda.listeners import TensorBoardListener
+
+        listener = TensorBoardListener(request.tensorboard, listener)
     domains = read_rows_of(
         data.source, data.labels, data.target, request.unknown_label, sample, corrections
     )
     with listener.training(request.method) as told:
         context = FitContext(
-            progress=_event_listener(request.tensorboard, told),
+            progress=told,
             images=images,
             checkpoints=run.checkpoints,
             checked=None if corrections is None else corrections.checked,
@@ -465,24 +471,3 @@ def _trained(request: FitRequest, data: FitData) -> str | bool:
         before: str | bool = (data.base.settings["backbone"] or {}).get("finetuned", False)
         return before
     return request.images.finetune or False
-
-
-def _event_listener(folder: str | None, progress: ProgressListener) -> ProgressListener:
-    """Return a listener that also writes the numbers of every step, for TensorBoard."""
-    if folder is None:
-        return progress
-    from torch.utils.tensorboard import SummaryWriter
-
-    # A name that nobody can foresee: it is opened for writing whatever is there.
-    writer: Any = SummaryWriter(folder, filename_suffix=f".{secrets.token_hex(8)}")
-
-    def write(event: ProgressEvent) -> None:
-        progress(event)
-        for name, value in (event.entry or {}).items():
-            parts = value if isinstance(value, Mapping) else {"": value}
-            for part, number in parts.items():
-                if isinstance(number, int | float):
-                    writer.add_scalar(f"step/{name}/{part}".rstrip("/"), number, event.step)
-        writer.flush()
-
-    return write
