@@ -10,11 +10,12 @@ import numpy.typing as npt
 
 from opensetda.progress import ProgressListener
 from opensetda.rows import IntArray
-from opensetda.share.audit import CheckedTargets
-from opensetda.share.report import OpennessReport
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+    from opensetda.share.audit import CheckedTargets
+    from opensetda.share.report import OpennessReport
 
 
 @dataclass(frozen=True)

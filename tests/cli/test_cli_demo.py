@@ -10,6 +10,7 @@ from cli_helpers import names_in
 from opensetda import ClassMeans
 from opensetda.cli.main import main
 from opensetda.runs.folder import BACKBONE, BROKEN, FILES, IMAGES, LARGE_PREDICTIONS
+from opensetda.runs.kept import KEPT
 from opensetda.runs.registry import METHODS
 
 
@@ -37,7 +38,7 @@ def test_the_demo_compares_three_methods_and_leaves_a_run(
     for words in ("committee", "pgl", "source-only", "AUROC"):
         assert words in out
     assert str(workplace / "d") in out
-    others = {BACKBONE, BROKEN, IMAGES, LARGE_PREDICTIONS}
+    others = {BACKBONE, BROKEN, IMAGES, KEPT, LARGE_PREDICTIONS}
     assert names_in(workplace / "d") == sorted({*FILES} - others)
     comparison = json.loads((workplace / "d" / "comparison.json").read_text())
     assert list(comparison) == ["committee", "pgl", "source-only"]

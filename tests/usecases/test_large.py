@@ -155,7 +155,7 @@ def test_labels_order_format_and_chunks_of_the_target_change_nothing(many, monke
 
 
 def test_images_beyond_the_sample_and_what_needs_all(pictures, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("opensetda.usecases.fit_run.sample_size", lambda n_classes, wanted: 20)
+    monkeypatch.setattr("opensetda.usecases.train_run.sample_size", lambda n_classes, wanted: 20)
     assert main([*image_fit(pictures, tmp_path / "run", "--method", "class-means")]) == 0
     table = RunFolder.open(tmp_path / "run").predictions()
     assert table.id_name == "path"

@@ -105,7 +105,7 @@ def benchmark(
     from opensetda.benchmark.grid import grid_cells, n_finished, run_grid
     from opensetda.benchmark.tasks import find_tasks, own_task
     from opensetda.benchmark.variants import make_variants
-    from opensetda.usecases.fit_run import trained_part
+    from opensetda.usecases.fit_request import trained_part
 
     images = replace(images, finetune=trained_part(images))
     trains = images.finetune is not None

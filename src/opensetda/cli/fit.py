@@ -11,6 +11,7 @@ import typer
 from opensetda.cli.bars import ConsoleListener
 from opensetda.cli.finished_run import show_fitted
 from opensetda.cli.options import NoCache, RunOut, cached, output
+from opensetda.data.names import check_exists
 from opensetda.runs.options import FitOptions, ImageOptions, TableOptions
 
 _SOURCE_HELP = "Labelled images (folder per class, list, manifest, tar shards) or feature table."
@@ -45,6 +46,8 @@ def fit(
     --keep uses them. The share of unknowns is estimated, unless you give it or
     its audit (--corrections). 'osda resume' continues an interrupted run.
     """
+    for path in (source, target):
+        check_exists(path)  # Before anything heavy is imported.
     from opensetda.usecases.fit_run import fit as fit_run
 
     options = replace(options, images=cached(images, no_cache), tables=tables)

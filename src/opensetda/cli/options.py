@@ -48,7 +48,19 @@ _SCHEDULER = (
 )
 _SET = "Change a setting of the first method; may be repeated."
 
-RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of 'osda fit'.")]
+
+def _checked_run(path: Path) -> Path:
+    """Return the path of a run, which is there; nothing heavy is imported until then."""
+    from opensetda.runs.place import check_is_run
+    from opensetda.system.files import is_being_written
+
+    if not is_being_written(path):
+        check_is_run(path)
+    return path
+
+
+_RUN_HELP = "Run folder of 'osda fit'."
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help=_RUN_HELP, callback=_checked_run)]
 RunOut = Annotated[Path, output("--out RUN", "Run folder to make.")]
 NoCache = Annotated[bool, option_of("Images", "--no-cache", "Do not cache features.")]
 Overwrite = Annotated[bool, _of_typer(declared(FitOptions)["overwrite"][1])]

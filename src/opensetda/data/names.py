@@ -130,6 +130,13 @@ def check_path(path: Path) -> None:
         path.stat()
 
 
+def check_exists(path: Path) -> None:
+    """Raise an `InputError` for a path that leads nowhere, with a name that is like it."""
+    check_path(path)
+    if not path.exists():
+        raise no_such(path, lambda name: True)
+
+
 def no_such(path: Path, is_like: Callable[[str], bool]) -> InputError:
     """Return the error for a missing file, with a name that `is_like` it if there is one."""
     problem = f"{printable(path)}: no such {'file' if path.suffix else 'folder'}"

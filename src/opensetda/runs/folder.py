@@ -34,11 +34,11 @@ from opensetda.runs.integrity import (
     read_json,
     reading,
 )
-from opensetda.runs.integrity import SETTINGS as SETTINGS
 from opensetda.runs.kept import KEPT, Kept
 from opensetda.runs.place import CORRECTIONS as CORRECTIONS
 from opensetda.runs.place import REVIEW as REVIEW
-from opensetda.runs.place import Stamp, changing_run, put_run_in_place, stamp_of
+from opensetda.runs.place import SETTINGS as SETTINGS
+from opensetda.runs.place import Stamp, changing_run, check_is_run, put_run_in_place, stamp_of
 from opensetda.runs.predictions import PredictionTable
 from opensetda.runs.registry import method_class, method_name
 from opensetda.runs.sample_map import RunView
@@ -137,10 +137,8 @@ class RunFolder:
 
     @classmethod
     def _open(cls, path: Path, stamp: Stamp | None) -> Self:
+        check_is_run(path)
         place = path / SETTINGS
-        if not place.exists():
-            what = "not a run folder" if place.parent.exists() else "no such run folder"
-            raise InputError(f"{path}: {what} (no {SETTINGS}); make one with 'osda fit'")
         written = read_json(place)
         version = written.get("version") if isinstance(written, dict) else None
         if version != VERSION:

@@ -28,7 +28,7 @@ from opensetda.system.files import new_file, open_regular, write_json
 
 T = TypeVar("T")
 
-MANIFEST, SETTINGS = "manifest.json", "settings.json"
+MANIFEST = "manifest.json"
 FIT_AGAIN = "fit again"
 _LONGEST_REASON = 160
 _SEAL = "sha256"

@@ -14,10 +14,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from opensetda.errors import InputError
-from opensetda.runs.integrity import SETTINGS
 from opensetda.system.files import exchange, final_place
 from opensetda.system.locks import BusyError, lock_folder, locked_file
 
+SETTINGS = "settings.json"
 # Manual work: not among the files that a new run may replace.
 REVIEW, CORRECTIONS = "review.jsonl", "corrections.csv"
 _KEPT = ".reviewed"
@@ -28,6 +28,13 @@ Stamp = tuple[int, int]
 
 class ReplacedRunError(InputError):
     """Another run has taken the place of the run that was opened."""
+
+
+def check_is_run(path: Path) -> None:
+    """Raise an `InputError` if there is no run folder; nothing heavy is imported for it."""
+    if not (path / SETTINGS).exists():
+        what = "not a run folder" if path.exists() else "no such run folder"
+        raise InputError(f"{path}: {what} (no {SETTINGS}); make one with 'osda fit'")
 
 
 def stamp_of(path: Path) -> Stamp | None:

@@ -22,7 +22,6 @@ import safetensors.numpy
 from opensetda.context import Record
 from opensetda.errors import InputError
 from opensetda.runs.integrity import (
-    SETTINGS,
     check_value,
     damaged,
     read_json,
@@ -31,6 +30,7 @@ from opensetda.runs.integrity import (
     write_sealed,
 )
 from opensetda.runs.options import FitRequest
+from opensetda.runs.place import SETTINGS
 from opensetda.system.files import (
     check_writable,
     final_place,

@@ -17,15 +17,25 @@ if TYPE_CHECKING:
     from opensetda.usecases.adapt_run import adapt
     from opensetda.usecases.evaluate_run import Evaluation, evaluate
     from opensetda.usecases.export_model import ExportedModel, export
-    from opensetda.usecases.fit_run import FittedRun, fit, resume
+    from opensetda.usecases.fit_run import FittedRun, fit
     from opensetda.usecases.predict_samples import WrittenLabels, extract_features, predict
+    from opensetda.usecases.resume_run import resume
 
 __all__ = ["Evaluation", "ExportedModel", "FitOptions", "FittedRun", "ImageOptions", "RunFolder",
            "RunListener", "TableOptions", "WrittenLabels", "adapt", "evaluate", "export",
            "extract_features", "fit", "predict", "resume"]  # fmt: skip
 
-_HOMES = ("progress", "runs.options", "runs.folder", "usecases.fit_run", "usecases.predict_samples",
-          "usecases.evaluate_run", "usecases.export_model", "usecases.adapt_run")  # fmt: skip
+_HOMES = (
+    "progress",
+    "runs.options",
+    "runs.folder",
+    "usecases.fit_run",
+    "usecases.resume_run",
+    "usecases.predict_samples",
+    "usecases.evaluate_run",
+    "usecases.export_model",
+    "usecases.adapt_run",
+)
 
 
 def __getattr__(name: str) -> Any:

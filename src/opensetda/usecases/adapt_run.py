@@ -13,7 +13,8 @@ from opensetda.progress import RunListener
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.options import ARRAY, ImageOptions, absolute
 from opensetda.system import default_cache_folder
-from opensetda.usecases.fit_run import FittedRun, make_request, start
+from opensetda.usecases.fit_request import make_request
+from opensetda.usecases.fit_run import FittedRun, start
 from opensetda.usecases.keeping import kept_source
 from opensetda.usecases.predict_samples import Run, open_run
 

@@ -110,8 +110,6 @@ def is_image_data(path: str | Path, columns: ImageColumns | None = None) -> bool
 
 def two_kinds(images: Path, other: Path) -> InputError:
     """Return the error for two domains of which one is images and the other not."""
-    for path in [path for path in (images, other) if not path.exists()]:
-        return no_such(path, lambda name: True)
     return InputError(
         f"{images} holds images, but {other} does not; both must be images or tables "
         f"({', '.join(TABLE_SUFFIXES)}; 'osda features' makes tables of images)"
