@@ -133,12 +133,16 @@ def check_path(path: Path) -> None:
 def check_exists(path: Path) -> None:
     """Raise an `InputError` for a path that leads nowhere, with a name that is like it."""
     check_path(path)
-    if not path.exists():
+    is_in_archive = any(folder.is_file() for folder in path.parents)
+    if not path.exists() and not is_in_archive:
         raise no_such(path, lambda name: True)
 
 
 def no_such(path: Path, is_like: Callable[[str], bool]) -> InputError:
     """Return the error for a missing file, with a name that `is_like` it if there is one."""
+    # As a path, "https://host/a" is "https:/host/a".
+    if len(path.parts) > 1 and path.parts[0].endswith(":"):
+        return InputError(f"{printable(path)}: URLs are not read; download it")
     problem = f"{printable(path)}: no such {'file' if path.suffix else 'folder'}"
     if not path.parent.is_dir():
         return InputError(f"{problem} (nor a folder {printable(path.parent)}); check the path")

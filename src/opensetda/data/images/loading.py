@@ -197,9 +197,6 @@ def _entries(
     elif suffix in IMAGE_SUFFIXES and (path.exists() or is_member(str(path))):
         yield Entry(printable(path.as_posix()), str(path), None)
     elif not path.exists():
-        # As a path, "https://host/a" is "https:/host/a".
-        if any(part.endswith(":") for part in path.parts):
-            raise InputError(f"{printable(path)}: URLs are not read; download it")
         raise no_such(path, lambda name: not name.startswith("."))
     elif suffix in LIST_SUFFIXES:
         for entry in list_entries(path, columns):
