@@ -18,10 +18,13 @@ import typer
 
 from opensetda import __version__
 from opensetda.cli import console
+from opensetda.cli.adapt import adapt
 from opensetda.cli.analyse import analyse
 from opensetda.cli.benchmark import benchmark
+from opensetda.cli.compare import compare
 from opensetda.cli.data import data_app
 from opensetda.cli.demo import demo
+from opensetda.cli.drift import drift
 from opensetda.cli.evaluate import evaluate
 from opensetda.cli.export import export
 from opensetda.cli.features import features
@@ -49,6 +52,9 @@ _COMMANDS: list[Callable[..., None]] = [
     fit,
     resume,
     predict,
+    drift,
+    adapt,
+    compare,
     evaluate,
     report,
     review,

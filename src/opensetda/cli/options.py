@@ -49,6 +49,11 @@ _SCHEDULER = (
 _SET = "Change a setting of the first method; may be repeated."
 
 
+def option_of_fit(name: str) -> Any:
+    """Return an option of `osda fit` for a parameter of another command."""
+    return _of_typer(declared(FitOptions)[name][1])
+
+
 def _checked_run(path: Path) -> Path:
     """Return the path of a run, which is there; nothing heavy is imported until then."""
     from opensetda.runs.place import check_is_run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -53,6 +54,17 @@ def predict(
     labels = console.show_labels(written.counts, written.unknown_label)
     total = written.counts.total()
     console.say(f"Labelled {console.counted(total, written.noun)}.")
+    drift = getattr(written, "drift", None)
+    if drift is not None:
+        console.say(drift.line)
     console.say_places(labels=out)
     files = {"labels": out, "broken": written.broken_list}
-    console.result({"samples": total, **labels, "broken": written.n_broken, "files": files})
+    console.result(
+        {
+            "samples": total,
+            **labels,
+            "broken": written.n_broken,
+            "drift": None if drift is None else asdict(drift),
+            "files": files,
+        }
+    )

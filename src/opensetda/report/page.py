@@ -41,7 +41,7 @@ _OPTION = re.compile(r"--[a-z][a-z-]*")
 
 def render_page(report: Report) -> str:
     """Return the report as an HTML file, to be written as UTF-8; missing parts are left out."""
-    code = Markup("\n").join(_asset(name) for name in _SCRIPTS)
+    code = Markup("\n").join(asset(name) for name in _SCRIPTS)
     script = Markup('(function () {\n"use strict";\n') + code + Markup("\n})();")
     *_, unknown = report.counts
     n_known = report.n_target - unknown.count
@@ -51,14 +51,14 @@ def render_page(report: Report) -> str:
     # First: drawing makes the layout, which the places of thresholds need.
     histogram_chart = inline_svg(histogram, words)
     curves = "Curves over the steps. " + "; ".join(panel.title for panel in report.panels)
-    template = _environment().get_template("report.html")
+    template = template_environment().get_template("report.html")
     page = template.render(
         report=report,
-        styles=Markup("\n").join(_asset(name) for name in _STYLES),
-        light=_asset("light.css"),
-        dark=_asset("dark.css"),
+        styles=Markup("\n").join(asset(name) for name in _STYLES),
+        light=asset("light.css"),
+        dark=asset("dark.css"),
         script=script,
-        policy=_policy(script),
+        policy=page_policy(script),
         version=__version__,
         n_unknown=unknown.count,
         n_known=n_known,
@@ -155,7 +155,8 @@ def _script_json(values: Any) -> Markup:
 
 
 @cache
-def _environment() -> jinja2.Environment:
+def template_environment() -> jinja2.Environment:
+    """Return the templates of this package, which escape whatever comes from a run."""
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_template),
         autoescape=True,
@@ -180,12 +181,13 @@ def _template(name: str) -> str:
     return files(__package__).joinpath("templates", name).read_text(encoding="utf-8")
 
 
-def _asset(name: str) -> Markup:
+def asset(name: str) -> Markup:
     """Return a file of this package as trusted markup; no text of a run ever gets here."""
     return Markup(_template(name))
 
 
-def _policy(script: str) -> str:
+def page_policy(script: str) -> str:
+    """Return what a page may load and run: nothing but its own script."""
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
     return (
         f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; "

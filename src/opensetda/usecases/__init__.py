@@ -15,15 +15,19 @@ if TYPE_CHECKING:
     from opensetda.runs.folder import RunFolder
     from opensetda.runs.options import FitOptions, ImageOptions, TableOptions
     from opensetda.usecases.adapt_run import adapt
+    from opensetda.usecases.compare_runs import RunComparison, compare
+    from opensetda.usecases.detect_drift import drift
+    from opensetda.usecases.drift_of_samples import Drift
     from opensetda.usecases.evaluate_run import Evaluation, evaluate
     from opensetda.usecases.export_model import ExportedModel, export
     from opensetda.usecases.fit_run import FittedRun, fit
     from opensetda.usecases.predict_samples import WrittenLabels, extract_features, predict
     from opensetda.usecases.resume_run import resume
 
-__all__ = ["Evaluation", "ExportedModel", "FitOptions", "FittedRun", "ImageOptions", "RunFolder",
-           "RunListener", "TableOptions", "WrittenLabels", "adapt", "evaluate", "export",
-           "extract_features", "fit", "predict", "resume"]  # fmt: skip
+__all__ = ["Drift", "Evaluation", "ExportedModel", "FitOptions", "FittedRun", "ImageOptions",
+           "RunComparison", "RunFolder", "RunListener", "TableOptions", "WrittenLabels", "adapt",
+           "compare", "drift", "evaluate", "export", "extract_features", "fit", "predict",
+           "resume"]  # fmt: skip
 
 _HOMES = (
     "progress",
@@ -35,6 +39,9 @@ _HOMES = (
     "usecases.evaluate_run",
     "usecases.export_model",
     "usecases.adapt_run",
+    "usecases.detect_drift",
+    "usecases.drift_of_samples",
+    "usecases.compare_runs",
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -104,12 +104,16 @@ def link_to_base(
             f"the run before labels only {agreement:.0%} of these targets alike: the target "
             "changed much; check labels with 'osda review RUN'"
         )
-    without = 1
-    while without < len(chain) and chain[-without - 1]["marked"] == link["marked"]:
-        without += 1
+    without = since_labels(chain)
     if without >= LONGEST_CHAIN:
         warnings.append(
             f"adapted {without} times without a new label: mark some targets with 'osda review "
             "RUN', or fit again with a newer source"
         )
     return chain, warnings
+
+
+def since_labels(chain: Sequence[Mapping[str, Any]]) -> int:
+    """Return how often a run was adapted since a person last labelled something."""
+    marks = [link["marked"] for link in chain]
+    return next((n for n, mark in enumerate(reversed(marks)) if mark != marks[-1]), len(marks))

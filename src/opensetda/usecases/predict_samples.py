@@ -35,6 +35,7 @@ from opensetda.runs.place import ReplacedRunError
 from opensetda.runs.predictions import IMAGE_ID, PredictionTable, PredictionWriter, row_numbers
 from opensetda.system.files import check_new_file, file_record, new_file, temporary_folder
 from opensetda.usecases import on_cluster
+from opensetda.usecases.drift_of_samples import Drift, SampleOfRows
 from opensetda.usecases.fit_run import FittedRun
 from opensetda.usecases.read_domains import GivenArrays, features_of, image_columns, none_readable
 
@@ -58,6 +59,8 @@ class WrittenLabels:
     """A file of labels that `predict` wrote; `counts` has how many samples got each label.
 
     `n_broken` images could not be read and were left out; `broken_list` is a CSV file of them.
+    `drift` says whether the samples still look like the run's target; None of cluster work, and of
+    runs that kept nothing of it.
     """
 
     path: Path
@@ -66,6 +69,7 @@ class WrittenLabels:
     noun: str
     n_broken: int
     broken_list: Path | None
+    drift: Drift | None = None
 
 
 @worded
@@ -114,7 +118,7 @@ def predict(
         check_new_file("--out", place, SUFFIXES, overwrite)
 
     def label(folder: RunFolder) -> PredictionTable | WrittenLabels:
-        images = _find_images(folder, samples, tables)
+        images = find_images(folder, samples, tables)
         if scheduler is not None:
             how = place, scheduler, overwrite, listener
             return _predict_parts(folder, samples, images, tables, how)
@@ -142,21 +146,25 @@ def _predict_here(
     """Label samples in this process."""
     counts, broken, made, listed = Counter[str](), list[Broken](), list[PredictionTable](), None
     formulas: list[str] = []
+    sample = SampleOfRows()
     with temporary_folder(None if place is None else place.resolve()) as scratch:
         id_name = "id" if images is None else IMAGE_ID
         if images is None:
             parts = _row_parts(read_rows(folder, samples, scratch, tables), listener)
         else:
-            columns = replace(image_columns(tables), path=tables.path or folder.column("path"))
-            parts = _image_parts(folder, images, columns, broken, listener)
+            columns = manifest_columns(folder, tables)
+            parts = image_parts(folder, images, columns, broken, listener)
         model = folder.model()
         with closing(parts):
-            labelled = (PredictionTable.of_samples(model, *part, id_name) for part in parts)
+            labelled = (
+                (part[0], PredictionTable.of_samples(model, *part, id_name)) for part in parts
+            )
             if place is None:
-                made += labelled
+                made += (table for _, table in labelled)
             else:
                 with new_file(place) as aside, PredictionWriter(aside) as writer:
-                    for table in labelled:
+                    for rows, table in labelled:
+                        sample.add(rows, table)
                         counts.update(table.labels.tolist())
                         formulas = formulas or formula_warning(place, table.names())
                         writer.write(table.to_arrow())
@@ -171,7 +179,8 @@ def _predict_here(
         whole = {name: np.concatenate([getattr(part, name) for part in made]) for name in names}
         return replace(made[0], **whole)
     noun = "row" if images is None else "image"
-    return WrittenLabels(place, counts, folder.unknown_label, noun, len(broken), listed)
+    drift = None if folder.kept() is None else sample.drift_of(folder)
+    return WrittenLabels(place, counts, folder.unknown_label, noun, len(broken), listed, drift)
 
 
 def _predict_parts(
@@ -191,7 +200,7 @@ def _predict_parts(
         samples = samples[0] if isinstance(samples, list | tuple) else samples
         written: Any = on_cluster.rows_in_parts(job, folder, samples, place)
     else:
-        columns = replace(image_columns(tables), path=tables.path or folder.column("path"))
+        columns = manifest_columns(folder, tables)
         written, broken, listed = on_cluster.images_in_parts(job, images, columns, place)
     counts = on_cluster.count_labels(written), folder.unknown_label, noun
     return WrittenLabels(place[0], *counts, len(broken), listed)
@@ -220,7 +229,7 @@ def open_run(run: Run) -> RunFolder:
     return run.folder if isinstance(run, FittedRun) else RunFolder.open(run)
 
 
-def _find_images(folder: RunFolder, samples: Any, options: TableOptions) -> list[Path] | None:
+def find_images(folder: RunFolder, samples: Any, options: TableOptions) -> list[Path] | None:
     """Return the paths of images; None if the samples are a table, or rows of features."""
     several = samples if isinstance(samples, list | tuple) else [samples]
     paths = [Path(sample) for sample in several if isinstance(sample, str | Path)]
@@ -236,6 +245,11 @@ def _find_images(folder: RunFolder, samples: Any, options: TableOptions) -> list
         tuned = f"the backbone of {folder.path} was fine-tuned"
         raise InputError(f"{(*paths, 'samples')[0]}: features, but {tuned}; give the images")
     return paths if is_images else None
+
+
+def manifest_columns(folder: RunFolder, options: TableOptions) -> ImageColumns:
+    """Return the columns of lists and manifests, by default as in `fit`."""
+    return replace(image_columns(options), path=options.path or folder.column("path"))
 
 
 def read_rows(
@@ -274,16 +288,23 @@ def _row_parts(table: FeatureTable, listener: RunListener) -> _Parts:
             progress(part.stop, len(X))
 
 
-def _image_parts(
+def image_parts(
     folder: RunFolder,
     images: list[Path],
     columns: ImageColumns,
     broken: list[Broken],
     listener: RunListener,
+    chosen: frozenset[int] | None = None,
 ) -> _Parts:
-    """Yield the features of images, in constant memory; `broken` gets those that are left out."""
+    """Yield the features of images, in constant memory; `broken` gets those that are left out.
+
+    `chosen` are the places of some images, None for all.
+    """
     total = sum(1 for _ in iterate_entries(images, columns))
     entries, done = all_there(iterate_entries(images, columns), total, images), count(1)
+    if chosen is not None:
+        total = len(chosen)
+        entries = (entry for place, entry in enumerate(entries) if place in chosen)
     with (
         listener.counting("predict") as progress,
         Extractor(folder.recipe(), state=folder.backbone_state()) as extractor,

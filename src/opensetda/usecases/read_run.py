@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 
 from opensetda.backbones.extraction import FeatureCache, extract
-from opensetda.data.images.loading import ImageColumns, is_image_data, read_images
+from opensetda.data.images.loading import is_image_data, read_images
 from opensetda.data.tables.loading import FeatureTable
 from opensetda.errors import InputError
 from opensetda.progress import RunListener
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.kept import Kept
-from opensetda.runs.options import ARRAY, FitRequest, TableOptions
+from opensetda.runs.options import ARRAY, FitRequest
 from opensetda.system.files import in_shell, near
 from opensetda.usecases.corrections import marked_targets
 from opensetda.usecases.keeping import kept_source
-from opensetda.usecases.predict_samples import read_rows
-from opensetda.usecases.read_domains import FitData, fit_data, image_columns, none_readable
+from opensetda.usecases.predict_samples import manifest_columns, read_rows
+from opensetda.usecases.read_domains import FitData, fit_data, none_readable
 
 
 def load_kept(
@@ -36,7 +36,7 @@ def load_kept(
         data = _images(run, source, request, listener, scratch)
     else:
         path = near(request.target) if request.target != ARRAY else target
-        if isinstance(path, Path) and is_image_data(path, _manifest_columns(run, request.tables)):
+        if isinstance(path, Path) and is_image_data(path, manifest_columns(run, request.tables)):
             fitted = f"{run.path} was fitted to a feature table"
             raise InputError(f"{path}: images, but {fitted}; give a table, or fit to images")
         table = read_rows(run, path, scratch, request.tables)
@@ -67,11 +67,6 @@ def with_marks(run: RunFolder, kept: Kept, listener: RunListener) -> Kept:
     return kept.joined(kept.target[places], moved, new, tuple(classes.tolist()))
 
 
-def _manifest_columns(run: RunFolder, options: TableOptions) -> ImageColumns:
-    """Return the columns of lists and manifests, by default as in `fit`."""
-    return replace(image_columns(options), path=options.path or run.column("path"))
-
-
 def _images(
     run: RunFolder,
     source: FeatureTable,
@@ -80,7 +75,7 @@ def _images(
     scratch: Path,
 ) -> FitData:
     """List the images of the target, and turn them into features with the backbone of the run."""
-    columns = _manifest_columns(run, request.tables)
+    columns = manifest_columns(run, request.tables)
     path = near(request.target)
     if request.target == ARRAY or not is_image_data(path, columns):
         name = "the target" if request.target == ARRAY else path
