@@ -20,10 +20,9 @@ from opensetda.usecases.predict_samples import (
     Run,
     find_images,
     image_parts,
-    manifest_columns,
-    read_rows,
     with_run,
 )
+from opensetda.usecases.read_run import manifest_columns, read_rows
 
 
 def drift(

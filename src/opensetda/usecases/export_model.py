@@ -29,7 +29,8 @@ from opensetda.runs.folder import MODEL, RunFolder
 from opensetda.runs.pictures import Pictures
 from opensetda.share.decision import Rejection
 from opensetda.system import files
-from opensetda.usecases.predict_samples import Run, give_backbone, read_rows, with_run
+from opensetda.usecases.predict_samples import Run, give_backbone, with_run
+from opensetda.usecases.read_run import read_rows
 
 TOLERANCE = 1e-4  # largest difference of a probability between the exported file and `predict`
 GRAPH, SCRIPT = "model.onnx", "use.py"

@@ -22,7 +22,8 @@ from opensetda.usecases.fit_request import check_request, make_request, trained_
 from opensetda.usecases.read_domains import FitData, domain_tables, load
 
 if TYPE_CHECKING:
-    from opensetda.usecases.train_run import Training
+    pass
+from opensetda.usecases.train_run import Training
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,6 @@ def _load(run: UnfinishedRun, arrays: Any, listener: RunListener) -> FitData:
     """Read both domains; of a run that is adapted, what it kept of its source."""
     if not run.request.adapts:
         return load(run.request, listener, run.scratch, arrays)
-    # It reads the target as prediction does, which needs this module.
     from opensetda.usecases.read_run import load_kept
 
     return load_kept(run.request, listener, run.scratch, arrays)

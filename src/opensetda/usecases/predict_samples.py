@@ -22,8 +22,7 @@ from opensetda.data.images.loading import (
     read_images,
 )
 from opensetda.data.names import formula_warning
-from opensetda.data.tables.formats import ColumnTable, frame_table, is_frame
-from opensetda.data.tables.loading import FeatureTable, TableColumns, read_samples
+from opensetda.data.tables.loading import FeatureTable
 from opensetda.errors import InputError
 from opensetda.progress import RunListener, worded
 from opensetda.rows import release_pages
@@ -37,7 +36,8 @@ from opensetda.system.files import check_new_file, file_record, new_file, tempor
 from opensetda.usecases import on_cluster
 from opensetda.usecases.drift_of_samples import Drift, SampleOfRows
 from opensetda.usecases.fit_run import FittedRun
-from opensetda.usecases.read_domains import GivenArrays, features_of, image_columns, none_readable
+from opensetda.usecases.read_domains import features_of, image_columns, none_readable
+from opensetda.usecases.read_run import manifest_columns, read_rows
 
 SUFFIXES = (".csv", ".parquet")
 # Images, and rows, whose features are in memory at a time.
@@ -245,32 +245,6 @@ def find_images(folder: RunFolder, samples: Any, options: TableOptions) -> list[
         tuned = f"the backbone of {folder.path} was fine-tuned"
         raise InputError(f"{(*paths, 'samples')[0]}: features, but {tuned}; give the images")
     return paths if is_images else None
-
-
-def manifest_columns(folder: RunFolder, options: TableOptions) -> ImageColumns:
-    """Return the columns of lists and manifests, by default as in `fit`."""
-    return replace(image_columns(options), path=options.path or folder.column("path"))
-
-
-def read_rows(
-    folder: RunFolder, samples: Any, scratch: Path | None, options: TableOptions | None = None
-) -> FeatureTable:
-    """Return rows and ids of a table, which may be stored in files, or of an array."""
-    options = options or TableOptions()
-    samples = samples[0] if isinstance(samples, list | tuple) and len(samples) == 1 else samples
-    width = int(folder.model().n_features_in_)
-    if not isinstance(samples, str | Path | ColumnTable) and not is_frame(samples):
-        return read_samples(GivenArrays("samples", X=samples), width)
-    table = frame_table(samples, "samples") if is_frame(samples) else samples
-    key = options.features
-    names = TableColumns(
-        label=folder.column("label") or "y",
-        id=options.id,
-        features=key if key != TableOptions.features else folder.column("features") or key,
-        drop=options.drop or tuple(folder.column("drop") or ()),
-    )
-    known = folder.feature_names(), names, folder.column("id"), scratch, folder.column_plan()
-    return read_samples(table, width, *known)
 
 
 def _row_parts(table: FeatureTable, listener: RunListener) -> _Parts:

@@ -1,4 +1,4 @@
-"""The data of `adapt`: what a run kept of its source, and a new target, read as `fit` read it."""
+"""Samples read as the `fit` of a run read its own, and what it kept: the data of `adapt`."""
 
 from __future__ import annotations
 
@@ -9,18 +9,50 @@ from typing import Any
 import numpy as np
 
 from opensetda.backbones.extraction import FeatureCache, extract
-from opensetda.data.images.loading import is_image_data, read_images
-from opensetda.data.tables.loading import FeatureTable
+from opensetda.data.images.loading import ImageColumns, is_image_data, read_images
+from opensetda.data.tables.formats import ColumnTable, frame_table, is_frame
+from opensetda.data.tables.loading import FeatureTable, TableColumns, read_samples
 from opensetda.errors import InputError
 from opensetda.progress import RunListener
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.kept import Kept
-from opensetda.runs.options import ARRAY, FitRequest
+from opensetda.runs.options import ARRAY, FitRequest, TableOptions
 from opensetda.system.files import in_shell, near
 from opensetda.usecases.corrections import marked_targets
 from opensetda.usecases.keeping import kept_source
-from opensetda.usecases.predict_samples import manifest_columns, read_rows
-from opensetda.usecases.read_domains import FitData, fit_data, none_readable
+from opensetda.usecases.read_domains import (
+    FitData,
+    GivenArrays,
+    fit_data,
+    image_columns,
+    none_readable,
+)
+
+
+def manifest_columns(folder: RunFolder, options: TableOptions) -> ImageColumns:
+    """Return the columns of lists and manifests, by default as in `fit`."""
+    return replace(image_columns(options), path=options.path or folder.column("path"))
+
+
+def read_rows(
+    folder: RunFolder, samples: Any, scratch: Path | None, options: TableOptions | None = None
+) -> FeatureTable:
+    """Return rows and ids of a table, which may be stored in files, or of an array."""
+    options = options or TableOptions()
+    samples = samples[0] if isinstance(samples, list | tuple) and len(samples) == 1 else samples
+    width = int(folder.model().n_features_in_)
+    if not isinstance(samples, str | Path | ColumnTable) and not is_frame(samples):
+        return read_samples(GivenArrays("samples", X=samples), width)
+    table = frame_table(samples, "samples") if is_frame(samples) else samples
+    key = options.features
+    names = TableColumns(
+        label=folder.column("label") or "y",
+        id=options.id,
+        features=key if key != TableOptions.features else folder.column("features") or key,
+        drop=options.drop or tuple(folder.column("drop") or ()),
+    )
+    known = folder.feature_names(), names, folder.column("id"), scratch, folder.column_plan()
+    return read_samples(table, width, *known)
 
 
 def load_kept(
