@@ -213,7 +213,9 @@ def test_an_export_without_an_equal_in_onnx_is_refused(place):
 
 
 @pytest.mark.parametrize(
-    "given", [3, nn.Linear, (tiny(), "squash"), (lambda images: images, SMALL)], ids=str
+    "given",
+    [3, nn.Linear, (tiny(), "squash"), (lambda images: images, SMALL)],
+    ids=["number", "class", "preprocessing in words", "function without weights"],
 )
 def test_what_is_no_network_is_refused(given, place):
     with pytest.raises(InputError, match=r"give a network|return \(2, width\)"):
