@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from sklearn.base import TransformerMixin
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from opensetda.rows import split_domains
@@ -32,3 +33,12 @@ class DomainTransformer(TransformerMixin):  # type: ignore[misc]
             scaled = self.scaler_(rows[source], of_source=True)
             embedded[source] = self.scorer_.embed(scaled, True)
         return np.asarray(embedded.numpy())
+
+    @torch.no_grad()
+    def get_feature_names_out(self: Any, input_features: Any = None) -> npt.NDArray[Any]:
+        """Return the names of the columns of `transform`: "movingmeans0", "movingmeans1" ...."""
+        check_is_fitted(self)
+        rows = torch.zeros(1, self.n_features_in_, dtype=torch.float64)
+        width = self.scorer_.embed(self.scaler_(rows), False).shape[1]
+        name = type(self).__name__.lower()
+        return np.array([f"{name}{number}" for number in range(width)], dtype=object)

@@ -22,6 +22,7 @@ from opensetda.data.images.loading import (
     read_images,
 )
 from opensetda.data.names import formula_warning
+from opensetda.data.neighbours import is_dataset, rows_of
 from opensetda.data.tables.loading import FeatureTable
 from opensetda.errors import InputError
 from opensetda.progress import RunListener, worded
@@ -113,6 +114,9 @@ def predict(
     """
     tables, listener = tables or TableOptions(), listener or RunListener()
     give_backbone(backbone)
+    if is_dataset(samples):
+        rows = rows_of(samples, "samples")
+        samples = rows[0] if isinstance(rows, tuple) else rows
     place = None if out is None else Path(out)
     if place is not None and scheduler is None:
         check_new_file("--out", place, SUFFIXES, overwrite)

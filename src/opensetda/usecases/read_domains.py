@@ -24,6 +24,7 @@ from opensetda.data.images.loading import (
     two_kinds,
 )
 from opensetda.data.names import formula_warning, printable, twins
+from opensetda.data.neighbours import is_dataset, rows_of
 from opensetda.data.tables import mapped
 from opensetda.data.tables.formats import frame_table, is_frame
 from opensetda.data.tables.loading import FeatureTable, TableColumns, read_domains
@@ -281,6 +282,10 @@ class GivenArrays(mapped.Arrays):
 
 def domain_tables(source: Any, target: Any, options: TableOptions | None = None) -> Domains:
     """Check what a caller gave, or raise an `InputError` that names the array and the row."""
+    label = None if options is None else options.label
+    source = rows_of(source, "source", label) if is_dataset(source) else source
+    target = rows_of(target, "target", label) if is_dataset(target) else target
+    target = target[0] if isinstance(target, tuple) else target
     source, labels = source if isinstance(source, tuple) else (source, None)
     columns = table_columns(options or TableOptions())
     if is_frame(source) and is_frame(target):
