@@ -16,7 +16,7 @@ from opensetda.cli.main import main
 from opensetda.training import rounds
 
 TINY = (
-    *("--finetune", "--set", "steps=2", "--set", "finetune.rounds=2"),
+    *("--method", "moving-means", "--finetune", "--set", "steps=2", "--set", "finetune.rounds=2"),
     *("--set", "finetune.iterations=2", "--set", "finetune.stored=4"),
 )
 
@@ -135,3 +135,21 @@ def test_methods_that_train_have_the_backbone_in_their_own_training(
     assert (tmp_path / "run" / "backbone.safetensors").exists()
     assert main([*command, "--overwrite", "--set", "finetune.rounds=1"]) == 2
     assert f"finetune.rounds: {method} trains the backbone by" in capsys.readouterr().err
+
+
+def test_a_tuned_run_is_adapted_with_its_own_backbone(tuned, pictures, tmp_path, monkeypatch):
+    from opensetda.runs.folder import RunFolder
+    from opensetda.usecases import adapt, predict
+
+    monkeypatch.chdir(tmp_path)
+    first = RunFolder.open(tuned / "run")
+    second = adapt(first, pictures / "street", tmp_path / "run2", openness=0.5).folder
+    assert second.settings["backbone"] == first.settings["backbone"]
+    assert second.manifest.files["backbone.safetensors"] == (
+        first.manifest.files["backbone.safetensors"]
+    )
+    # What is kept are features of that backbone.
+    np.testing.assert_array_equal(second.kept().rows, first.kept().rows)
+    np.testing.assert_array_equal(
+        predict(second, pictures / "street").labels, second.predictions().labels
+    )
