@@ -145,8 +145,9 @@ def test_a_tuned_run_is_adapted_with_its_own_backbone(tuned, pictures, tmp_path,
     first = RunFolder.open(tuned / "run")
     second = adapt(first, pictures / "street", tmp_path / "run2", openness=0.5).folder
     assert second.settings["backbone"] == first.settings["backbone"]
-    assert second.manifest.files["backbone.safetensors"] == (
-        first.manifest.files["backbone.safetensors"]
+    assert (
+        second.manifest.files["backbone.safetensors"]
+        == (first.manifest.files["backbone.safetensors"])
     )
     # What is kept are features of that backbone.
     np.testing.assert_array_equal(second.kept().rows, first.kept().rows)

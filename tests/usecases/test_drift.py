@@ -192,3 +192,8 @@ def test_the_command_adapts_like_python(base, months, capsys):
     assert (labels == truth).mean() > 0.8
     assert main(["adapt", "missing", "april.npz", "--out", "run3"]) == 2
     assert main(["adapt", str(base.path), "february.npz", "--out", "run2"]) == 2
+
+
+def test_a_report_says_how_far_a_run_is_from_labelled_data(base, months):
+    assert main(["adapt", str(base.path), "april.npz", "--out", "run2"]) == 0
+    assert "Adapted 1 time since labelled data" in (months / "run2" / "report.html").read_text()

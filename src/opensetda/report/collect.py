@@ -112,6 +112,9 @@ class _Collector:
             yield f"Labelled by {method}. {summary.replace('`', '')}"
         if self.run.is_finetuned:
             yield "The backbone was trained, too."
+        if chain := self.run.chain:
+            agree = f"the run before gives {chain[-1]['agreement']:.0%} of the labels, too"
+            yield f"Adapted {_counted(len(chain), 'time')} since labelled data; {agree}."
         yield f"Columns: {SENTENCES[self.run.settings['scaling']]}."
 
     def _lost_images(self) -> list[str]:
