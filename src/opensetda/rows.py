@@ -41,7 +41,10 @@ class Moderated:
     """
 
     def __init__(self, X: FloatArray, offset: Limits, scale: float) -> None:
-        self.base, self.offset, self.scale, self.shape = X, offset, scale, X.shape
+        self.base = X
+        self.offset = offset
+        self.scale = scale
+        self.shape = X.shape
 
     def __len__(self) -> int:
         return len(self.base)
@@ -78,7 +81,11 @@ class Rows:
         scale: Callable[[FloatArray], FloatArray] | None = None,
         kept: npt.NDArray[np.float32] | None = None,
     ) -> None:
-        self.X, self.index, self.keys, self.scale, self.kept = X, index, keys, scale, kept
+        self.X = X
+        self.index = index
+        self.keys = keys
+        self.scale = scale
+        self.kept = kept
 
     def __len__(self) -> int:
         return len(self.index)
@@ -147,13 +154,13 @@ def split_domains(sample_domain: Any, n_rows: int) -> tuple[IntArray, IntArray]:
             f"sample_domain: expected {n_rows} whole numbers (negative for target rows), "
             f"got shape {domain.shape} of {domain.dtype}"
         )
-    source, target = np.flatnonzero(domain >= 0), np.flatnonzero(domain < 0)
+    source = np.flatnonzero(domain >= 0)
     if not len(source):
         raise InputError(
             "sample_domain: no source row; mark labelled rows with 0 or more, "
             "and cross-validate with cv=opensetda.DomainKFold()"
         )
-    return source, target
+    return source, np.flatnonzero(domain < 0)
 
 
 KNOWN = -1  # the mark of a target of some class of the source, which one was not said
@@ -323,11 +330,13 @@ def unit_rows(X: FloatArray) -> FloatArray:
 def check_finite(X: FloatArray, name: str = "X") -> tuple[Limits, Limits]:
     """Refuse NaN and infinity, also as float32; return the limits of each column: (D,), (D,)."""
     limit = float(np.finfo(np.float32).max)
-    low, high = np.full(X.shape[1], np.inf), np.full(X.shape[1], -np.inf)
+    low = np.full(X.shape[1], np.inf)
+    high = np.full(X.shape[1], -np.inf)
     size = chunk_rows(X.shape[1])
     for start in range(0, len(X), size):
         chunk = X[start : start + size]
-        smallest, largest = chunk.min(axis=0), chunk.max(axis=0)
+        smallest = chunk.min(axis=0)
+        largest = chunk.max(axis=0)
         # Not true of NaN, either.
         if not ((smallest >= -limit) & (largest <= limit)).all():
             row = start + int(np.argmin((np.abs(chunk) <= limit).all(axis=1)))
@@ -335,7 +344,8 @@ def check_finite(X: FloatArray, name: str = "X") -> tuple[Limits, Limits]:
             raise InputError(
                 f"{name}: row {row} contains {kind}; remove the row or fill in the missing values"
             )
-        low, high = np.minimum(low, smallest), np.maximum(high, largest)
+        low = np.minimum(low, smallest)
+        high = np.maximum(high, largest)
         release_pages(X)
     return low, high
 

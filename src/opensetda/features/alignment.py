@@ -92,12 +92,17 @@ class Alignment(nn.Module):
     @classmethod
     def of_state(cls, arrays: Mapping[str, Tensor], is_projected: bool = True) -> Alignment:
         """Return the module `alignment` of a saved scorer; a missing array is a `KeyError`."""
-        means = arrays["alignment.source_mean"], arrays["alignment.target_mean"]
-        return cls(*means, arrays["alignment.projection"] if is_projected else None)
+        return cls(
+            source_mean=arrays["alignment.source_mean"],
+            target_mean=arrays["alignment.target_mean"],
+            projection=arrays["alignment.projection"] if is_projected else None,
+        )
 
     def refit_means(self, source: Rows, target: Rows) -> None:
         """Compute the means again, for rows of a backbone that has changed."""
-        self.source_mean, self.target_mean = map(torch.from_numpy, _means(source, target))
+        of_source, of_target = _means(source, target)
+        self.source_mean = torch.from_numpy(of_source)
+        self.target_mean = torch.from_numpy(of_target)
 
     def forward(self, x: Tensor, of_source: bool = False) -> Tensor:
         """Transform rows of the target, or of the source: (n, D) -> (n, d)."""
@@ -152,7 +157,7 @@ def _principal_map(
     weights = [len(domains) * len(rows) for rows, _ in domains]
     parts = [_centred(rows, mean) for rows, mean in domains]
     width = source.width
-    if width > max(WIDE, *(2 * len(rows) for rows, _ in domains)):
+    if width > WIDE and all(width > 2 * len(rows) for rows, _ in domains):
         # Products of rows: no (D, D) matrix.
         weighted = zip(parts, np.sqrt(weights).astype(np.float32), strict=True)
         matrix = np.concatenate([part / by for each, by in weighted for part in each])
@@ -166,10 +171,12 @@ def _principal_map(
             moment += sum(part.T @ part for part in each) / np.float32(weight)
         keep = min(components, width)
         variances, directions = _largest_eigenvectors(moment.astype(np.float64), keep)
-    variances, directions = variances[::-1], directions[:, ::-1]
+    variances = variances[::-1]
+    directions = directions[:, ::-1]
     real = variances > SMALLEST_VARIANCE * max(variances[0], np.finfo(np.float64).tiny)
     if not real.any():
-        real[0], variances = True, np.ones_like(variances)
+        real[0] = True
+        variances = np.ones_like(variances)
     # The sign of an eigenvector is arbitrary: fix it, for reproducible bits.
     largest = np.abs(directions).argmax(axis=0)
     directions = directions * np.sign(directions[largest, np.arange(len(largest))])
@@ -270,6 +277,7 @@ def move_to_neighbours(
     rows: FloatArray, others: FloatArray, neighbours: int, message: float
 ) -> Matrix:
     """Move arrays of unit rows, see `moved_to_neighbours`."""
-    z, theirs = torch.from_numpy(rows), torch.from_numpy(others)
+    z = torch.from_numpy(rows)
+    theirs = torch.from_numpy(others)
     parts = (moved_to_neighbours(p, theirs, neighbours, message) for p in parts_of(z, theirs))
     return np.concatenate([part.numpy() for part in parts])

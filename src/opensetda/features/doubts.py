@@ -27,7 +27,7 @@ def find_doubts(
     doubts = []
     if _all_equal(source):
         doubts.append("all rows of the source are equal: they say nothing about its classes")
-    elif accuracy := _chance_accuracy(*aligned[:2]):
+    elif accuracy := _chance_accuracy(aligned[0], aligned[1]):
         doubts.append(
             "the rows of the source do not tell its classes apart: the nearest class mean is right "
             f"for {accuracy[0]:.0%} of them, guessing for {accuracy[1]:.0%}; check labels, columns "

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from opensetda.errors import InputError
 from opensetda.features.alignment import sampled
+from opensetda.features.search import last_reached
 from opensetda.rows import WIDE, Domains, FloatArray, Moderated, Rows
 
 NONE = "none"
@@ -60,14 +61,15 @@ class Scaling(nn.Module):
     @classmethod
     def fit(cls, name: str, domains: Domains) -> Scaling:
         """Compute the tables; with few targets, or none, that of the source is taken for both."""
-        source, target = domains.source, domains.target
+        source = domains.source
+        target = domains.target
         tables: dict[str, Table] = {}
         if isinstance(source.X, Moderated):
             tables = {"offset": source.X.offset, "scale": np.array([source.X.scale])}
         if name != NONE:
-            tables["source"] = tables["target"] = _table(name, source)
-            if len(target) >= FEWEST_ROWS:
-                tables["target"] = _table(name, target)
+            tables["source"] = _table(name, source)
+            is_enough = len(target) >= FEWEST_ROWS
+            tables["target"] = _table(name, target) if is_enough else tables["source"]
         return cls(name, {name: torch.from_numpy(table) for name, table in tables.items()})
 
     @classmethod
@@ -164,34 +166,28 @@ class NormalScores:
         middles = (scores + scores.gather(0, first)) / 2
         gaps = quantiles.diff(dim=0)
         slopes = torch.where(gaps > 0, scores.diff(dim=0) / gaps, 0.0)
-        # One more row, for values below all quantiles; and so many that halving them ends at one.
-        size = 1 << int(levels).bit_length()
-        below, none = torch.full((1, width), -torch.inf), torch.zeros(1, width)
-        above = torch.full((size - levels - 1, width), torch.inf)
-        self.ordered = torch.cat([below, quantiles, above]).double()
+        # One more row, for values below all quantiles.
+        none = torch.zeros(1, width)
+        self.quantiles = quantiles
         self.start = torch.cat([none, quantiles]).double()
         self.slope = torch.cat([none, slopes, none]).double()
         self.score = torch.cat([scores[:1], scores])
         self.middle = torch.cat([scores[:1], middles])
 
     def __call__(self, rows: Tensor) -> Tensor:
-        """Find the last quantile that a value reaches, by halving: `searchsorted` has no ONNX."""
+        """Interpolate between the last quantile that a value reaches and the next."""
         rows = rows.double()
-        place = torch.zeros_like(rows, dtype=torch.int64)
-        step = len(self.ordered) // 2
-        while step:
-            further = place + step
-            place = torch.where(rows >= self.ordered.gather(0, further), further, place)
-            step //= 2
-        start, slope = self.start.gather(0, place), self.slope.gather(0, place)
-        between = self.score.gather(0, place) + slope * (rows - start)
+        place = last_reached(self.quantiles, rows) + 1
+        start = self.start.gather(0, place)
+        between = self.score.gather(0, place) + self.slope.gather(0, place) * (rows - start)
         return torch.where(rows == start, self.middle.gather(0, place), between).float()
 
 
 def _table(name: str, rows: Rows) -> Table:
     sample = np.concatenate([chunk for _, chunk in sampled(rows).chunks()])
     if name == STANDARD:
-        mean, deviation = (of(axis=0, dtype=np.float64) for of in (sample.mean, sample.std))
+        mean = sample.mean(axis=0, dtype=np.float64)
+        deviation = sample.std(axis=0, dtype=np.float64)
         # A constant column stays constant.
         return np.stack([mean, np.where(deviation > 0, deviation, 1)])
     # Far faster than numpy's quantiles, which are partitions for every level.
@@ -199,7 +195,8 @@ def _table(name: str, rows: Rows) -> Table:
     # Of wide rows there are few, and no more levels than rows.
     levels = LEVELS if ordered.shape[1] <= WIDE else max(2, min(LEVELS, len(ordered)))
     places = np.linspace(0, len(ordered) - 1, levels)
-    below, share = places.astype(np.intp), (places % 1)[:, None]
+    below = places.astype(np.intp)
+    share = (places % 1)[:, None]
     above = np.minimum(below + 1, len(ordered) - 1)
     # In this form equal values stay equal.
     return np.asarray(ordered[below] + share * (ordered[above] - ordered[below]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from numbers import Integral, Real
@@ -79,9 +79,9 @@ class Decided(NamedTuple):
 
 @torch.no_grad()
 def in_blocks(
-    module: nn.Module, call: Callable[[Tensor], Sequence[Tensor]], rows: Tensor
-) -> list[npt.NDArray[Any]]:
-    """Return what `call`, which uses the tables of `module`, says of scaled rows: (n, D).
+    module: nn.Module, call: Callable[[Tensor], tuple[Tensor, Tensor]], rows: Tensor
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return both that `call`, which uses the tables of `module`, says of scaled rows: (n, D).
 
     A sample must get the same bits in every batch, but BLAS rounds by the number of rows: blocks
     have one size, the last one padded. And by whether a row begins at an odd place in memory: of
@@ -90,14 +90,17 @@ def in_blocks(
     tables = [array.shape for array in module.state_dict().values() if array.ndim == 2]
     sizes = [rows.shape[1], *(size for shape in tables for size in shape)]
     apart = 2 if any(size % 2 for size in sizes) else 1
-    blocks = []
+    first: list[npt.NDArray[Any]] = []
+    second: list[npt.NDArray[Any]] = []
     for start in range(0, len(rows), SCORED_ROWS):
         part = rows[start : start + SCORED_ROWS]
         filled = torch.zeros((apart * SCORED_ROWS, rows.shape[1]), dtype=torch.float64)
         places = slice(0, apart * len(part), apart)
         filled[places] = part
-        blocks.append([values[places].numpy() for values in call(filled)])
-    return [np.concatenate(values) for values in zip(*blocks, strict=True)]
+        one, other = call(filled)
+        first.append(one[places].numpy())
+        second.append(other[places].numpy())
+    return np.concatenate(first), np.concatenate(second)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -314,13 +317,14 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     def _score_targets(self, target: Rows) -> Scores:
         """Score targets, scaled rows, as later samples are scored."""
         parts = [self._score_scaled(torch.from_numpy(chunk)) for _, chunk in target.chunks()]
-        return Scores(*(np.concatenate(values) for values in zip(*parts, strict=True)))
+        return Scores.joined(parts)
 
     def _finish_step(
         self, known: FloatArray, context: FitContext, steps: int, **entry: Any
     ) -> None:
         """Add a step to `history_` and report it; `known` are the scores of the targets."""
-        step = {"step": len(self.history_) + 1, "mean_score": float(known.mean()), **entry}
+        step = {"step": len(self.history_) + 1, "mean_score": float(known.mean())}
+        step.update(entry)
         finish_step(self.history_, context.progress, step, steps)
 
     def _label_targets(
@@ -415,8 +419,8 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
                     table = frame_table(X, "X")
                     table.features(table.names, {})  # An error that names a column of text.
                 raise
-        limits = check_finite(X)
-        return moderated(X, *limits) if reset else X
+        low, high = check_finite(X)
+        return moderated(X, low, high) if reset else X
 
     def _in_order(self, X: Any) -> Any:
         """Return a DataFrame with the columns of `fit`, by their names; others are left out."""
@@ -431,12 +435,13 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         rows = np.array(self._check_rows(X))
         copies = copies_of(rows)  # One of them is scored: its bits are the same in every batch.
         scores = self._score_scaled(self.scaler_(torch.from_numpy(rows[copies.first])))
-        return Scores(*(part[copies.place] for part in scores))
+        return Scores(classes=scores.classes[copies.place], known=scores.known[copies.place])
 
     @torch.no_grad()
     def _score_scaled(self, rows: Tensor) -> Scores:
         """Score rows that are checked and scaled."""
-        return Scores(*in_blocks(self.scorer_, self.scorer_, rows))
+        classes, known = in_blocks(self.scorer_, self.scorer_, rows)
+        return Scores(classes=classes, known=known)
 
     @property
     def cuts_by_share_(self) -> bool:
@@ -479,11 +484,10 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, sample_domain: Any = None) -> float:
         """Accuracy (ALL) of the target rows, if any; a label outside `classes_` means unknown."""
-        known, truth = set(self.classes_.tolist()), np.asarray(y).tolist()
-        correct = [
-            predicted == (true if true in known else self.unknown_label)
-            for predicted, true in zip(self.predict(X).tolist(), truth, strict=True)
-        ]
+        known = set(self.classes_.tolist())
+        truth = [true if true in known else self.unknown_label for true in np.asarray(y).tolist()]
+        pairs = zip(self.predict(X).tolist(), truth, strict=True)
+        correct = [predicted == true for predicted, true in pairs]
         counted = np.ones(len(correct)) if sample_weight is None else np.asarray(sample_weight)
         if sample_domain is not None and (is_target := np.asarray(sample_domain) < 0).any():
             counted = counted * is_target
@@ -500,7 +504,12 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         """Return the decision that `pack` saved the numbers of."""
         if not self.has_target_:
             return NothingUnknown()
-        return Rejection(**{name: float(value) for name, value in saved["rejection"].items()})
+        numbers = saved["rejection"]
+        return Rejection(
+            threshold=float(numbers["threshold"]),
+            slope=float(numbers["slope"]),
+            base=float(numbers["base"]),
+        )
 
     def get_state(self) -> tuple[dict[str, Any], saving.Arrays]:
         """Return everything `predict` needs: a JSON-safe dict, and arrays by name."""

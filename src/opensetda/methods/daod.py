@@ -21,7 +21,9 @@ from opensetda.methods.rejectors.osnn import DistanceRatioRejector
 from opensetda.rows import Domains, IntArray
 from opensetda.share.decision import Matrix, Scores, Vector, rejection_cut
 
-COMPONENTS, WHITENING = 256, 0.0  # of the alignment, as for the rivals with a network
+# Of the alignment, as for the rivals with a network.
+COMPONENTS = 256
+WHITENING = 0.0
 # Values of the regression lie between 0 and 1: as logits they need a scale.
 VALUE_SCALE = 16.0
 
@@ -135,8 +137,9 @@ class DAOD(OpenSetClassifier):
         every = torch.from_numpy(rows)
         nearest = DistanceRatioRejector()
         nearest.fit(every[: len(y)], y, n_classes)
-        classes, known = (part.numpy() for part in nearest(every[len(y) :], None))
-        labels = np.where(known < -nearest.threshold, n_classes, classes.argmax(axis=1))
+        classes, known = nearest(every[len(y) :], None)
+        is_unknown = (known < -nearest.threshold).numpy()
+        labels = np.where(is_unknown, n_classes, classes.numpy().argmax(axis=1))
         if domains.has_target:
             labels = self._iterate(regression, labels, told, context)
         coefficients = torch.from_numpy(regression.coefficients(labels))
@@ -146,18 +149,26 @@ class DAOD(OpenSetClassifier):
         self, regression: Regression, labels: IntArray, told: float | None, context: FitContext
     ) -> IntArray:
         """Alternate until no label changes; return the labels that the last regression had."""
-        n_classes, n_sources = len(self.classes_), len(regression.y)
+        n_classes = len(self.classes_)
+        n_sources = len(regression.y)
         for _ in range(self.iterations):
-            values = torch.from_numpy(regression.kernel @ regression.coefficients(labels))
-            scores = Scores(*(part.numpy() for part in scores_of(values[n_sources:])))
+            used = labels
+            values = torch.from_numpy(regression.kernel @ regression.coefficients(used))
+            classes, known = scores_of(values[n_sources:])
+            scores = Scores(classes=classes.numpy(), known=known.numpy())
             cut = 0.0 if told is None else rejection_cut(scores.known, told)
-            before, labels = labels, np.where(scores.known < cut, n_classes, scores.nearest)
-            share, changed = float((labels == n_classes).mean()), float((labels != before).mean())
-            entry = {"openness": share, "changed": changed}
-            self._finish_step(scores.known, context, self.iterations, **entry)
+            labels = np.where(scores.known < cut, n_classes, scores.nearest)
+            changed = float((labels != used).mean())
+            self._finish_step(
+                scores.known,
+                context,
+                self.iterations,
+                openness=float((labels == n_classes).mean()),
+                changed=changed,
+            )
             if not changed:
                 break
-        return before
+        return used
 
     def _own_cut(self, scores: Scores) -> float | None:
         return 0.0
@@ -185,10 +196,13 @@ class Regression:
     def __init__(
         self, rows: Matrix, y: IntArray, n_classes: int, alpha: float, settings: DAOD
     ) -> None:
-        self.y, self.n_classes, self.settings = y, n_classes, settings
+        self.y = y
+        self.n_classes = n_classes
+        self.settings = settings
         every = torch.from_numpy(rows)
         self.kernel = gaussian_kernel(every, every).numpy()
-        n_sources, n_targets = len(y), len(rows) - len(y)
+        n_sources = len(y)
+        n_targets = len(rows) - len(y)
         size = max(n_sources, n_targets)
         # Without targets there is nothing to keep from being labelled unknown.
         gamma = settings.gamma if n_targets else 0.0

@@ -93,7 +93,8 @@ class TunedImages(FixedRows):
         self.learned = images.backbone
         self.given = domains
         self._start = {k: v.detach().clone() for k, v in self.learned.state_dict().items()}
-        source, target = domains.source, domains.target
+        source = domains.source
+        target = domains.target
         self.features: Features = np.empty((len(source.X), source.width), dtype=np.float32)
         for rows in (source, target):
             self.features[rows.index] = in_memory(rows)

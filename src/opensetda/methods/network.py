@@ -64,7 +64,8 @@ class RivalNetwork(nn.Module, ABC):
         elif bottleneck:
             # Not batch normalisation: with it OSBP's own boundary gets an HOS of 51, not 87
             # (three tasks of Office-31).
-            linear, norm = nn.Linear(width, self.width_out), nn.LayerNorm(self.width_out)
+            linear = nn.Linear(width, self.width_out)
+            norm = nn.LayerNorm(self.width_out)
             self.bottleneck = nn.Sequential(linear, norm, network_parts.Leak())
 
     def features(self, x: Tensor) -> Tensor:
@@ -120,7 +121,8 @@ class NetworkRival(DomainTransformer, OpenSetClassifier):
         ``functools.partial(torch.optim.SGD, momentum=0.9)``.
     """
 
-    is_random = trains_backbone = True
+    is_random = True
+    trains_backbone = True
     momentum: ClassVar[bool] = False  # trained by SGD with momentum in place of Adam
 
     iterations: int = checked(600, COUNT)

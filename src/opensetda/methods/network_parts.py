@@ -15,10 +15,11 @@ from opensetda.errors import InputError
 from opensetda.system.memory import check_free
 
 # Rows of the rivals are turned onto this many principal components, and not whitened.
-COMPONENTS, WHITENING = 256, 0.0
-# Up to this width there is always memory for an adapter; otherwise bytes per weight: weight,
-# gradient, two moments of Adam, and in double precision.
-WIDEST, _PER_WEIGHT = 4096, 24.0
+COMPONENTS = 256
+WHITENING = 0.0
+WIDEST = 4096  # up to this width there is always memory for an adapter
+# Bytes per weight of an adapter: weight, gradient, two moments of Adam, and in double precision.
+_PER_WEIGHT = 24.0
 WEIGHT_DECAY = 5e-4
 
 

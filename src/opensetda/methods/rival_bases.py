@@ -18,6 +18,7 @@ from opensetda.methods.base import NON_NEGATIVE, OpenSetClassifier, checked
 from opensetda.methods.network import Batch, NetworkRival, RivalNetwork
 from opensetda.methods.rejectors import REJECTORS
 from opensetda.methods.rejectors.base import Rejector
+from opensetda.methods.saving import part
 from opensetda.rows import IntArray
 from opensetda.share.decision import Scores
 
@@ -45,8 +46,8 @@ class RejectingRival(OpenSetClassifier):
         return cut
 
     def _saved_rejector(self, arrays: Mapping[str, Tensor]) -> Rejector:
-        rejector, prefix = REJECTORS[self.rejector](), "rejector."
-        rejector.keep({k.removeprefix(prefix): v for k, v in arrays.items() if prefix in k})
+        rejector = REJECTORS[self.rejector]()
+        rejector.keep(part(arrays, "rejector."))
         return rejector
 
 
@@ -74,15 +75,19 @@ class RejectingScorer(nn.Module, ABC):
         self.rejector.fit(rows, y, n_classes)
         if self.rejector.needs_logits:
             regression = LogisticRegression(C=C, max_iter=1000).fit(rows.numpy(), y)
-            weights, offsets = regression.coef_, regression.intercept_
+            weights = regression.coef_
+            offsets = regression.intercept_
             if n_classes == 2:
-                weights, offsets = np.concatenate([-weights, weights]) / 2, offsets * [-0.5, 0.5]
+                weights = np.concatenate([-weights, weights]) / 2
+                offsets = offsets * [-0.5, 0.5]
             # As they are saved, row by row: BLAS rounds columns differently.
-            self.weights, self.offsets = torch.tensor(weights).contiguous(), torch.tensor(offsets)
+            self.weights = torch.tensor(weights).contiguous()
+            self.offsets = torch.tensor(offsets)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Score rows, each on its own."""
-        z, logits = self.embed(x), None
+        z = self.embed(x)
+        logits = None
         if self.weights is not None and self.offsets is not None:
             logits = z @ self.weights.T + self.offsets
         return self.rejector.forward(z, logits)
@@ -114,7 +119,8 @@ class ClosedSetNetwork(RivalNetwork):
     def __init__(self, width: int, n_classes: int, adapts: bool, settings: ClosedSetRival) -> None:
         super().__init__(width, n_classes, adapts, module=settings.module)
         self.classifier = nn.Linear(self.width_out, n_classes)
-        self.weight, self.rejector = settings.weight, REJECTORS[settings.rejector]()
+        self.weight = settings.weight
+        self.rejector = REJECTORS[settings.rejector]()
 
     def source_losses(self, batch: Batch) -> dict[str, Tensor]:
         """Return the cross-entropy."""

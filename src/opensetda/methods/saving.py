@@ -92,7 +92,8 @@ def unpack(cls: Any, state: Mapping[str, Any]) -> Any:
     classifier.n_features_in_ = int(state["n_features"])
     classifier.has_target_ = bool(state["has_target"])
     classifier.openness_ = float(state["openness"])
-    classifier.history_, classifier.step_labels_ = [], None
+    classifier.history_ = []
+    classifier.step_labels_ = None
     if "feature_names" in state:
         classifier.feature_names_in_ = np.array(state["feature_names"], dtype=object)
     return classifier

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -34,6 +35,14 @@ class Scores(NamedTuple):
     """Logits of the known classes: (n, C)."""
     known: Vector
     """Confidence that the sample is of a known class."""
+
+    @classmethod
+    def joined(cls, parts: Sequence[Scores]) -> Scores:
+        """Return the scores of the samples of all parts."""
+        return cls(
+            classes=np.concatenate([part.classes for part in parts]),
+            known=np.concatenate([part.known for part in parts]),
+        )
 
     @property
     def nearest(self) -> IntArray:
@@ -184,7 +193,8 @@ def rejection_cut(known_score: Vector, share: float) -> float:
         return float("-inf")
     ordered = np.sort(known_score)
     score = ordered[min(wanted, len(ordered) - 1)]
-    start, end = (int(np.searchsorted(ordered, score, side)) for side in ("left", "right"))
+    start = int(np.searchsorted(ordered, score, side="left"))
+    end = int(np.searchsorted(ordered, score, side="right"))
     below = start if wanted - start <= end - wanted else end
     if below == 0:
         return float("-inf")

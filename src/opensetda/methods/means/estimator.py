@@ -173,7 +173,8 @@ class MovingMeans(DomainTransformer, OpenSetClassifier):
         moved, has_target = class_means(of_target, target.labels, n_classes)
         reach = self.move * progress * has_target
         scorer.means = unit((1 - reach) * means + reach * moved)
-        scorer.known = scorer.unknown = z[:0]
+        scorer.known = z[:0]
+        scorer.unknown = z[:0]
         if scorer.evidence > 0:
             is_known = (target.labels >= 0) & (target.labels < n_classes)
             scorer.known = _even(torch.cat([of_source, of_target[is_known]]))

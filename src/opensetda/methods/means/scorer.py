@@ -98,7 +98,8 @@ class MeansScorer(nn.Module):
         cosine = z @ self.means.T
         known = cosine.amax(dim=1)
         if len(self.known) and len(self.unknown):
-            near, far = (mean_cosine(z, rows, EVIDENCE_ROWS) for rows in (self.known, self.unknown))
+            near = mean_cosine(z, self.known, EVIDENCE_ROWS)
+            far = mean_cosine(z, self.unknown, EVIDENCE_ROWS)
             known = known + self.evidence * (near - far)
         return COSINE_SCALE * cosine, known
 
@@ -139,10 +140,12 @@ def scatter_within_classes(rows: Tensor, labels: Tensor, n_classes: int) -> Tens
     Shapes: rows (n, d), labels (n,) -> (d, d).
     """
     known = (labels >= 0) & (labels < n_classes)
-    rows, labels = rows[known].double(), labels[known]
+    rows = rows[known].double()
+    labels = labels[known]
     counts = torch.bincount(labels, minlength=n_classes)
     several = counts[labels] > 1
-    rows, labels = rows[several], labels[several]
+    rows = rows[several]
+    labels = labels[several]
     if not len(rows):
         return None
     sums = rows.new_zeros(n_classes, rows.shape[1]).index_add(0, labels, rows)

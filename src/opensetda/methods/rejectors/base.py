@@ -18,9 +18,10 @@ Mask = npt.NDArray[np.bool_]
 Round = tuple[Vector, Mask, Mask]
 """A simulated open set: known scores, who is hidden, who gets the right class if accepted; (n,)."""
 
-# Squared distances below this share of the squared lengths are rounding errors; and rounds that
-# hide classes: more hardly move the threshold.
-SAME, MOST_ROUNDS = 1e-13, 10
+# Squared distances below this share of the squared lengths are rounding errors.
+SAME = 1e-13
+# Rounds that hide classes: more hardly move the threshold.
+MOST_ROUNDS = 10
 
 
 class Rejector(nn.Module, ABC):
@@ -89,7 +90,8 @@ def best_threshold(rounds: list[Round], default: float) -> float:
     share of samples of hidden classes that are rejected (Mendes Júnior et al., 2017). Of equally
     good ones the middle of the widest gap is taken; `default` if no round has both kinds.
     """
-    known, gains = [], []
+    known: list[Vector] = []
+    gains: list[Vector] = []
     for scores, hidden, correct in rounds:
         n_hidden = int(hidden.sum())
         if 0 < n_hidden < len(hidden):

@@ -15,8 +15,8 @@ from opensetda.share.decision import Matrix, Scores
 
 # T with two classes, of which none can be hidden; Lowe's value for matching key points.
 DEFAULT_THRESHOLD = 0.8
-# Number of source rows that choose the threshold, and whose distances are computed at a time.
-VALIDATION_ROWS, BLOCK_ROWS = 4000, 512
+VALIDATION_ROWS = 4000  # source rows that choose the threshold
+BLOCK_ROWS = 512  # rows whose distances are computed at a time
 DISTANCE_SCALE = 16.0  # Of distances as logits: those to neighbouring classes differ by little.
 
 
@@ -48,12 +48,14 @@ class DistanceRatioRejector(base.Rejector):
         order = np.argsort(y, kind="stable")
         self.keep({"rows": features[order], "counts": np.bincount(y), "typical": 1.0})
         own = first_of_every_class(y, n_classes, VALIDATION_ROWS)
-        distances, y = self._distances_without_itself(np.argsort(order)[own]), y[own]
+        distances = self._distances_without_itself(np.argsort(order)[own])
+        y = y[own]
         others = np.where(np.arange(n_classes) == y[:, None], np.inf, distances).min(axis=1)
         self.typical = torch.tensor(max(float(others.mean()), 1e-12), dtype=torch.float64)
         # A class of one sample has no neighbour of its own class: it cannot be recognised.
         alone = np.isinf(distances[np.arange(len(own)), y])
-        distances, y = distances[~alone], y[~alone]
+        distances = distances[~alone]
+        y = y[~alone]
         rounds = []
         for hidden in base.hidings(n_classes):
             seen = np.where(hidden, np.inf, distances)
@@ -93,5 +95,6 @@ class DistanceRatioRejector(base.Rejector):
 def distance_ratio(distances: Tensor) -> Tensor:
     """R, from distances (n, C) to each class -> (n,); 1 for rows equal to rows of two classes."""
     nearest, _ = distances.topk(2, dim=1, largest=False)
-    first, second = nearest[:, 0], nearest[:, 1]
+    first = nearest[:, 0]
+    second = nearest[:, 1]
     return torch.where(first < second, first / second, 1.0)

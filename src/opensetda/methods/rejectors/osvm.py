@@ -14,16 +14,20 @@ from opensetda.methods.rejectors import base
 from opensetda.rows import IntArray, first_of_every_class
 from opensetda.share.decision import Matrix, Scores, Vector
 
-# Delta with two classes, of which none can be hidden; and C of the machines.
-DEFAULT_THRESHOLD, PENALTY = 0.001, 1.0
+DEFAULT_THRESHOLD = 0.001  # delta with two classes, of which none can be hidden
+PENALTY = 1.0  # C of the machines
 # Training time grows with the square of the rows.
-TRAINING_ROWS, VALIDATION_ROWS, FOLDS = 4000, 1000, 3
+TRAINING_ROWS = 4000
+VALIDATION_ROWS = 1000
+FOLDS = 3
 # The tail: this share of a class's positive scores, the smallest, and their least number.
-TAIL, SMALLEST_TAIL = 0.5, 3
+TAIL = 0.5
+SMALLEST_TAIL = 3
 # Standardised scores of neighbouring classes differ by tenths: as logits they need a scale.
 CLASS_SCALE = 10.0
 # Scores of a hard margin are all equal: without a limit the likelihood grows with the shape.
-SHAPES, SMALLEST = (0.2, 50.0), 1e-6
+SHAPES = (0.2, 50.0)
+SMALLEST = 1e-6
 
 
 class InclusionRejector(base.Rejector):
@@ -55,24 +59,34 @@ class InclusionRejector(base.Rejector):
     # The support vectors of all machines, and the kernel's parameter; the rest are `Machines`.
     rows: Tensor
     gamma: Tensor
+    weights: Tensor
+    offsets: Tensor
+    location: Tensor
+    scales: Tensor
 
     def fit(self, features: Tensor, y: IntArray, n_classes: int) -> None:
         """Train the machines on rows (n, d), fit the tails, and choose delta."""
         own = first_of_every_class(y, n_classes, TRAINING_ROWS)
-        rows, y = features[own], y[own]
+        rows = features[own]
+        y = y[own]
         squared = base.squared_distances(rows, rows)
         gamma = 1 / squared.mean().clamp_min(1e-12)
         kernel = (-gamma * squared).exp().numpy()
         machines, self.shape = train_machines(kernel, y, np.arange(n_classes))
         supporting = machines.weights.any(dim=0)
         machines = machines._replace(weights=machines.weights[:, supporting].contiguous())
-        self.keep({"rows": rows[supporting], "gamma": gamma, **machines._asdict()})
+        self.keep({"rows": rows[supporting], "gamma": gamma} | machines._asdict())
         self.threshold = self._choose_threshold(kernel, y, n_classes)
 
     def forward(self, features: Tensor, logits: Tensor | None) -> tuple[Tensor, Tensor]:
         """Score rows (m, d) by the machines; the logits are not used."""
         squared = base.squared_distances(features, self.rows)
-        machines = Machines(*(getattr(self, name) for name in Machines._fields))
+        machines = Machines(
+            weights=self.weights,
+            offsets=self.offsets,
+            location=self.location,
+            scales=self.scales,
+        )
         standardised = machines.standardised((-self.gamma * squared).exp())
         return CLASS_SCALE * standardised, standardised.amax(dim=1)
 
@@ -83,7 +97,8 @@ class InclusionRejector(base.Rejector):
     def _choose_threshold(self, kernel: Matrix, y: IntArray, n_classes: int) -> float:
         """Hide classes in turn; train on two thirds of the others, test on the rest."""
         own = first_of_every_class(y, n_classes, VALIDATION_ROWS)
-        kernel, y = kernel[np.ix_(own, own)], y[own]
+        kernel = kernel[np.ix_(own, own)]
+        y = y[own]
         fold = np.empty(len(y), dtype=np.intp)
         for label in range(n_classes):
             fold[y == label] = np.arange(np.count_nonzero(y == label)) % FOLDS
@@ -124,7 +139,9 @@ class Machines(NamedTuple):
 
 def train_machines(kernel: Matrix, y: IntArray, seen: IntArray) -> tuple[Machines, float]:
     """Train one machine for each class in `seen`, on a kernel (n, n); also returns kappa."""
-    weights, offsets, tails = np.zeros((len(seen), len(y))), np.zeros(len(seen)), []
+    weights = np.zeros((len(seen), len(y)))
+    offsets = np.zeros(len(seen))
+    tails = []
     for place, label in enumerate(seen):
         machine = SVC(C=PENALTY, kernel="precomputed").fit(kernel, y == label)
         weights[place, machine.support_] = machine.dual_coef_[0]
@@ -134,8 +151,13 @@ def train_machines(kernel: Matrix, y: IntArray, seen: IntArray) -> tuple[Machine
     # One margin below: P_I is zero for a row as deep among the others as the worst row of a class.
     location = min(float(tail[0]) for tail in tails) - 1.0
     scales, shape = fit_weibull(tails, location)
-    parts = (weights, offsets, np.array(location), scales)
-    return Machines(*(torch.from_numpy(part) for part in parts)), shape
+    machines = Machines(
+        weights=torch.from_numpy(weights),
+        offsets=torch.from_numpy(offsets),
+        location=torch.tensor(location, dtype=torch.float64),
+        scales=torch.from_numpy(scales),
+    )
+    return machines, shape
 
 
 def fit_weibull(tails: list[Matrix], location: float) -> tuple[Vector, float]:
