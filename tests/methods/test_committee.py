@@ -13,7 +13,15 @@ from conftest import fit_task
 from feature_shifts import feature_task
 from opensetda import DAOD, Committee, InputError, MovingMeans, SmoothedMeans
 from opensetda.methods import committee as module
-from opensetda.methods.committee import CommitteeScorer, VoteTable, seats_for, share_of_votes
+from opensetda.methods.committee import (
+    CommitteeScorer,
+    Opinions,
+    VoteTable,
+    member_weights,
+    seats_for,
+    share_of_votes,
+    sharpness_of,
+)
 from opensetda.metrics.open_set import expected_calibration_error
 from opensetda.share.decision import unknown_votes
 
@@ -98,7 +106,7 @@ def test_the_votes_by_hand():
         for _ in range(3)
     ]
     scorer = CommitteeScorer({}, ["none"] * 3, [], 3)
-    scorer.let_vote(tables)
+    scorer.let_vote(tables, np.full(3, 1 / 3))
     known = torch.tensor([[2.0, 0.5, 1.0], [-1.0, 0.25, 0.25]], dtype=torch.float64)
     nearest = torch.tensor([[0, 0, 2], [0, 1, 1]])
     votes, margin = scorer.vote(known, nearest)
@@ -106,6 +114,11 @@ def test_the_votes_by_hand():
     np.testing.assert_allclose(votes, expected)
     # The rest is for unknown.
     np.testing.assert_allclose(margin, [1.5 / 3 - 0.5 / 3, 0.5 / 3 - 2.5 / 3])
+    scorer.sharpen(2.0)
+    sharper, margin = scorer.vote(known, nearest)
+    powers = np.array([[9, 0, 4], [0, 1, 0]]) / np.array([[14], [26]])
+    np.testing.assert_allclose(sharper, powers)
+    np.testing.assert_allclose(margin, [8 / 14, -24 / 26])
 
 
 def test_a_table_gives_the_votes_of_its_scores_and_what_lies_between():
@@ -148,6 +161,27 @@ def test_predict_knows_as_much_of_the_targets_as_fit_did(untold, hard):
     np.testing.assert_array_equal(untold.predict_proba(X), untold.transduction_proba_)
 
 
+def test_members_that_agree_with_the_others_count_more():
+    rng = np.random.default_rng(0)
+    shared = rng.integers(0, 4, 200)
+    other = rng.integers(0, 4, 200)
+    weights = member_weights(np.stack([shared, shared, other], axis=1))
+    assert weights.sum() == pytest.approx(1)
+    assert weights[0] == weights[1] > 2 * weights[2]
+    # 2 of 3 pairs with the odd one agree by chance on a quarter.
+    chance = (shared == other).mean()
+    assert weights[0] / weights[2] == pytest.approx(np.exp(4 * ((1 + chance) / 2 - chance)))
+    few = member_weights(np.stack([shared, shared, other], axis=1)[:5])
+    np.testing.assert_array_equal(few, np.full(3, 1 / 3))
+
+
+def test_agreement_sharpens_the_votes():
+    assert sharpness_of(np.full(50, 0.85)) == pytest.approx(1)
+    assert sharpness_of(np.full(50, 1.0)) > 2
+    assert sharpness_of(np.full(50, 0.6)) < 0.5
+    assert sharpness_of(np.full(5, 0.2)) == 1
+
+
 def test_labels_that_more_members_give_are_right_more_often(untold, hard):
     agreement = untold.agreement_
     assert set(np.round(agreement * MEMBERS)) <= set(range(MEMBERS + 1))
@@ -177,13 +211,14 @@ def test_votes_for_different_classes_are_no_votes_for_unknown():
     rng = np.random.default_rng(0)
     known = rng.normal(size=(300, 5))
     nearest = rng.integers(0, 8, (300, 5))
-    share = share_of_votes(known, nearest, 0.3, 0.13, 8)
+    equal = np.full(5, 0.2)
+    share = share_of_votes(Opinions(known, nearest), equal, 0.3, 0.13, 8)
     assert share < 0.3
 
     def rejected(share):
         tables = [VoteTable.fit(column, share, 0.13) for column in known.T]
         scorer = CommitteeScorer({}, ["none"] * 5, [], 8)
-        scorer.let_vote(tables)
+        scorer.let_vote(tables, equal)
         _, margin = scorer.vote(torch.from_numpy(known), torch.from_numpy(nearest))
         return (margin < 0).double().mean()
 
@@ -255,8 +290,7 @@ def test_without_a_target_members_vote_for_classes_only(hard):
     np.testing.assert_array_equal(fitted.predict(hard.source_features), names)
 
 
-def test_a_warning_if_the_members_disagree_and_none_if_they_agree(untold, monkeypatch):
-    monkeypatch.setattr(module, "DISPUTED", 0.1)
+def test_a_warning_if_the_members_disagree_and_none_if_they_agree(untold):
     assert not any("disagree" in line for line in untold.openness_report_.warnings)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(170, 16))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from numbers import Integral, Real
@@ -79,9 +79,9 @@ class Decided(NamedTuple):
 
 @torch.no_grad()
 def in_blocks(
-    module: nn.Module, call: Callable[[Tensor], tuple[Tensor, Tensor]], rows: Tensor
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return both that `call`, which uses the tables of `module`, says of scaled rows: (n, D).
+    module: nn.Module, call: Callable[[Tensor], Sequence[Tensor]], rows: Tensor
+) -> list[npt.NDArray[Any]]:
+    """Return what `call`, which uses the tables of `module`, says of scaled rows: (n, D).
 
     A sample must get the same bits in every batch, but BLAS rounds by the number of rows: blocks
     have one size, the last one padded. And by whether a row begins at an odd place in memory: of
@@ -90,17 +90,14 @@ def in_blocks(
     tables = [array.shape for array in module.state_dict().values() if array.ndim == 2]
     sizes = [rows.shape[1], *(size for shape in tables for size in shape)]
     apart = 2 if any(size % 2 for size in sizes) else 1
-    first: list[npt.NDArray[Any]] = []
-    second: list[npt.NDArray[Any]] = []
+    blocks = []
     for start in range(0, len(rows), SCORED_ROWS):
         part = rows[start : start + SCORED_ROWS]
         filled = torch.zeros((apart * SCORED_ROWS, rows.shape[1]), dtype=torch.float64)
         places = slice(0, apart * len(part), apart)
         filled[places] = part
-        one, other = call(filled)
-        first.append(one[places].numpy())
-        second.append(other[places].numpy())
-    return np.concatenate(first), np.concatenate(second)
+        blocks.append([values[places].numpy() for values in call(filled)])
+    return [np.concatenate(values) for values in zip(*blocks, strict=True)]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
