@@ -61,7 +61,7 @@ def test_fit_predict_and_evaluate(workplace, told):
     assert not result["resumed"]
     assert set(result["labels"]) == {"cat", "dog"}
     assert (result["targets"], sum(result["labels"].values()), result["unknown"]) == (60, 40, 20)
-    assert (result["openness"]["share"], result["openness"]["told"]) == (0.333, True)
+    assert (result["openness"]["share"], result["openness"]["source"]) == (0.333, "given")
     assert result["files"]["predictions.csv"] == str(workplace / "run" / "predictions.csv")
     assert all(Path(path).is_file() for path in result["files"].values())
     assert "source: 40 rows" in err
@@ -80,7 +80,7 @@ def test_fit_predict_and_evaluate(workplace, told):
 
 def test_fit_tells_its_warnings(workplace, told):
     # With two known classes the estimate is uncertain, and the run says so.
-    result, err = told(*FIT[:-2], *FEW_STEPS)
+    result, err = told(*FIT[:-2])
     warnings = [line.removeprefix("warning: ") for line in err.splitlines() if "warning:" in line]
     assert warnings
     assert result["warnings"] == warnings

@@ -23,34 +23,45 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from opensetda.analyses.request import AnalysisResult, FittedTask
-from opensetda.report.charts import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, draw_lines, step_line
+from opensetda.report.charts import (
+    BLACK,
+    BLUE,
+    GREEN,
+    ORANGE,
+    PURPLE,
+    SKY,
+    Look,
+    draw_lines,
+    step_line,
+)
 from opensetda.report.content import LinePanel
 from opensetda.rows import FloatArray, IntArray
 
-# Heading, colour, marker and width of the line.
+# Heading and look of the line.
 TERMS = {
-    "source_risk": ("source risk", BLUE, "o", 1.6),
-    "discrepancy": ("discrepancy", PURPLE, "D", 1.6),
-    "shared_error": ("shared error", GREEN, "s", 1.6),
-    "open_set_risk": ("open-set risk", ORANGE, "^", 1.6),
-    "progressive_risk": ("progressive", SKY, "v", 2.4),
+    "source_risk": ("source risk", Look(BLUE, "o")),
+    "discrepancy": ("discrepancy", Look(PURPLE, "D")),
+    "shared_error": ("shared error", Look(GREEN, "s")),
+    "open_set_risk": ("open-set risk", Look(ORANGE, "^")),
+    "progressive_risk": ("progressive", Look(SKY, "v", 2.4)),
 }
 SIDES = {
-    "bound": ("Theorem 1", ORANGE, "^", 1.6),
-    "progressive_bound": ("Theorem 2", SKY, "v", 1.6),
-    "target_error": ("error", BLACK, "o", 2.4),
+    "bound": ("Theorem 1", Look(ORANGE, "^")),
+    "progressive_bound": ("Theorem 2", Look(SKY, "v")),
+    "target_error": ("error", Look(BLACK, "o", 2.4)),
 }
 _FOLDS = 5
 
 
 def analyse(fitted: FittedTask) -> AnalysisResult:
     """Measure the terms after every step."""
-    rows, columns = measure_steps(fitted), {"step": "step", "labelled": "pseudo-labelled"}
+    rows = measure_steps(fitted)
+    columns = {"step": "step", "labelled": "pseudo-labelled"}
     panels = []
     for words, kind in (("The terms", TERMS), ("Both sides: the error and its bounds", SIDES)):
         lines = []
-        for name, (heading, *look) in kind.items():
-            lines.append(step_line(heading, (row[name] for row in rows), *look))
+        for name, (heading, look) in kind.items():
+            lines.append(step_line(heading, (row[name] for row in rows), look))
             columns[name] = heading
         panels.append(LinePanel(words, "share", lines))
     title = f"The error bound over the steps of {fitted.method}: {fitted.what}"
@@ -59,7 +70,9 @@ def analyse(fitted: FittedTask) -> AnalysisResult:
 
 def measure_steps(fitted: FittedTask) -> list[dict[str, float]]:
     """Measure the risks (Eq. 1, Eq. 2) and the other terms after each step."""
-    truth, labels, n_classes = fitted.truth, fitted.source_labels, fitted.n_classes
+    truth = fitted.truth
+    labels = fitted.source_labels
+    n_classes = fitted.n_classes
     known = truth < n_classes
     source, target = fitted.features()
     joint = joint_risks(source, labels, target[known], truth[known])
@@ -95,9 +108,11 @@ def bound_terms(
     :math:`R_{t,C+1}`, NaN of no unknowns, `joint` the source and target parts of :math:`\lambda`.
     """
     target_risk, source_risk, unknown_risk = risks
-    odds, rest = share / (1 - share) if share < 1 else math.nan, 1 - labelled
+    odds = share / (1 - share) if share < 1 else math.nan
+    rest = 1 - labelled
     open_set_risk = 0.0 if math.isnan(unknown_risk) else odds * unknown_risk
-    shared_error, shared = joint[1] + joint[0], joint[1] + rest * joint[0]
+    shared_error = joint[1] + joint[0]
+    shared = joint[1] + rest * joint[0]
     return {
         "source_risk": source_risk,
         "discrepancy": distance,

@@ -21,14 +21,16 @@ from opensetda.report.charts import figure_name, new_figure
 from opensetda.rows import FloatArray, IntArray
 
 # Nodes of each domain in each class, fewer if there are many classes.
-PER_CLASS, MOST_NODES = 12, 240
+PER_CLASS = 12
+MOST_NODES = 240
 _COLUMNS = {"quantity": "quantity", "same": "same class", "other": "other class"}
 _COLUMNS |= {"unknown_known": "unknown and known", "auroc": "AUROC %"}
 
 
 def analyse(fitted: FittedTask) -> AnalysisResult:
     """Draw the edges of one graph of the last step of PGL."""
-    n_classes, n_source = fitted.n_classes, len(fitted.source_labels)
+    n_classes = fitted.n_classes
+    n_source = len(fitted.source_labels)
     per_class = max(1, min(PER_CLASS, MOST_NODES // (4 * n_classes)))
     nodes = draw_nodes(fitted, per_class)
     classes = np.concatenate([fitted.source_labels, fitted.truth])[nodes]
@@ -47,10 +49,12 @@ def draw_nodes(fitted: FittedTask, per_class: int) -> IntArray:
 
     As many of each known class in both domains, and unknowns by their share of the target.
     """
-    rng, n_classes = np.random.default_rng(fitted.seed), fitted.n_classes
+    rng = np.random.default_rng(fitted.seed)
+    n_classes = fitted.n_classes
     n_unknown = int((fitted.truth == n_classes).sum())
     odds = min(n_unknown / max(len(fitted.truth) - n_unknown, 1), 2.0)
-    nodes, domains = [], {0: fitted.source_labels, len(fitted.source_labels): fitted.truth}
+    nodes = []
+    domains = {0: fitted.source_labels, len(fitted.source_labels): fitted.truth}
     for label in range(n_classes + 1):
         count = per_class if label < n_classes else round(odds * per_class * n_classes)
         for first, classes in domains.items():
@@ -73,7 +77,9 @@ def edge_maps(
     layers = () if network is None else network.graph_layers
     if not len(layers):
         raise InputError("edges: only pgl has a graph, with layers=1 or more")
-    x, target, scale = torch.from_numpy(rows), torch.from_numpy(is_target), classifier.scaler_
+    x = torch.from_numpy(rows)
+    target = torch.from_numpy(is_target)
+    scale = classifier.scaler_
     v = network.backbone(torch.where(target[:, None], scale(x), scale(x, of_source=True)))
     for layer in layers:
         loops = layer.affinity(v)
@@ -83,7 +89,8 @@ def edge_maps(
 
 def true_edges(classes: IntArray, n_classes: int) -> FloatArray:
     """Return the label map: 1 for one class, 0 for two, NaN for two unknowns, of any class."""
-    same, unknown = classes[:, None] == classes, classes == n_classes
+    same = classes[:, None] == classes
+    unknown = classes == n_classes
     return np.where(unknown[:, None] & unknown, np.nan, same)
 
 
@@ -93,7 +100,8 @@ def pair_means(values: FloatArray, classes: IntArray, n_classes: int) -> dict[st
     unknown = classes == n_classes
     mixed = unknown[:, None] ^ unknown[None, :]
     apart = ~np.eye(len(unknown), dtype=bool)
-    same, other = (truth == 1) & apart, (truth == 0) & ~mixed
+    same = (truth == 1) & apart
+    other = (truth == 0) & ~mixed
     kinds = {"same": same, "other": other, "unknown_known": mixed}
     means = {k: float(values[p].mean()) if p.any() else math.nan for k, p in kinds.items()}
     return means | {"auroc": share_above(values[same], values[other | mixed])}

@@ -27,7 +27,8 @@ MOST_SAMPLES = 1500
 # With more than ten classes, the marker changes with every ten.
 _OKABE_ITO = (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, style.YELLOW, style.SKY)
 _COLORS = (*_OKABE_ITO, "#7B3F00", "#B2DF3A", "#5B2C83", "#F0E442")
-_MARKERS, _UNKNOWN = ("^", "s", "D", "v", "P", "h"), "#A8A8A8"
+_MARKERS = ("^", "s", "D", "v", "P", "h")
+_UNKNOWN = "#A8A8A8"
 _COLUMNS = {"method": "features of", "purity": "purity %"}
 _COLUMNS |= {"auroc": "AUROC %", "a_distance": "A-distance"}
 
@@ -35,12 +36,15 @@ _COLUMNS |= {"auroc": "AUROC %", "a_distance": "A-distance"}
 def analyse(*fits: FittedTask) -> AnalysisResult:
     """Measure the features of each method, and draw them."""
     first = fits[0]
-    labels, truth, names = first.source_labels, first.truth, first.classifier.classes_
+    labels = first.source_labels
+    truth = first.truth
+    names = first.classifier.classes_
     places = np.arange(len(labels) + len(truth))
     if len(places) > MOST_SAMPLES:
         rng = np.random.default_rng(first.seed)
         places = np.sort(rng.choice(len(places), MOST_SAMPLES, replace=False))
-    rows, planes = [], {}
+    rows = []
+    planes = {}
     features = {RAW: (first.task.source_features, first.task.target_features)}
     features |= {fitted.method: fitted.features() for fitted in fits}
     for method, (source, target) in features.items():
@@ -49,7 +53,8 @@ def analyse(*fits: FittedTask) -> AnalysisResult:
         unit = unit_rows(np.concatenate([source, target])[places].astype(np.float64))
         planes[method] = lay_out(principal_components(unit))
     title = f"t-SNE of features: {first.what}"
-    classes, is_target = np.concatenate([labels, truth])[places], places >= len(labels)
+    classes = np.concatenate([labels, truth])[places]
+    is_target = places >= len(labels)
     figure = draw_planes(planes, classes, is_target, names, title)
     for axes, row in zip(figure.axes, rows, strict=True):
         purity, auroc = (shown(row[name], _COLUMNS[name]) for name in ("purity", "auroc"))
@@ -61,7 +66,8 @@ def embedding_quality(
     source: FloatArray, source_labels: IntArray, target: FloatArray, truth: IntArray, n_classes: int
 ) -> dict[str, float]:
     """Measure features of both domains, (n_s, h) and (n_t, h); `truth` has C for unknown."""
-    source_unit, target_unit = unit_rows(source), unit_rows(target)
+    source_unit = unit_rows(source)
+    target_unit = unit_rows(target)
     known = truth < n_classes
     means = [source_unit[source_labels == label].mean(axis=0) for label in range(n_classes)]
     score = (target_unit @ unit_rows(np.stack(means)).T).max(axis=1)
@@ -93,17 +99,18 @@ def draw_planes(
         axes.set_title(method, fontsize=10.5, loc="left", fontweight="bold")
         axes.set(xticks=[], yticks=[], xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal")
         axes.spines[:].set_color(style.PALE)
-        unknown = plane[classes == len(names)].T
-        axes.scatter(*unknown, marker="^", color=_UNKNOWN, alpha=0.6, label="unknown", **look)
+        x, y = plane[classes == len(names)].T
+        axes.scatter(x, y, marker="^", color=_UNKNOWN, alpha=0.6, label="unknown", **look)
         for label, name in enumerate(names):
             color = _COLORS[label % len(_COLORS)]
             marker = _MARKERS[label // len(_COLORS) % len(_MARKERS)]
             hollow = {"edgecolors": color, "facecolors": "none"} | look
-            axes.scatter(*plane[~is_target & (classes == label)].T, marker=marker, **hollow)
+            x, y = plane[~is_target & (classes == label)].T
+            axes.scatter(x, y, marker=marker, **hollow)
             # The legend has room for so many names.
             named = style.figure_name(str(name), 26) if len(names) <= 40 else None
-            own = plane[is_target & (classes == label)].T
-            axes.scatter(*own, marker=marker, color=color, label=named, **look)
+            x, y = plane[is_target & (classes == label)].T
+            axes.scatter(x, y, marker=marker, color=color, label=named, **look)
     handles, labels = figure.axes[0].get_legend_handles_labels()
     columns = max(3, int(figure.get_figwidth() / (0.4 + 0.075 * max(map(len, labels)))))
     look = {"title": "targets; source samples are hollow", "frameon": False, "fontsize": 9}

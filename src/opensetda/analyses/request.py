@@ -84,8 +84,18 @@ def fit_methods(
         classifier = variant.build(task.openness if openness == TRUE else AUTO, seed)
         fit_task(classifier, task, FitContext(progress=progress))
         classes = classifier.classes_.tolist()
-        places = [codes_of(y, classes) for y in (task.source_labels, task.target_truth)]
-        fits.append(FittedTask(variant.label, classifier, task, what, seed, len(classes), *places))
+        fits.append(
+            FittedTask(
+                method=variant.label,
+                classifier=classifier,
+                task=task,
+                what=what,
+                seed=seed,
+                n_classes=len(classes),
+                source_labels=codes_of(task.source_labels, classes),
+                truth=codes_of(task.target_truth, classes),
+            )
+        )
     return fits
 
 

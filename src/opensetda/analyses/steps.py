@@ -16,14 +16,16 @@ METRICS = ("all", "os", "os_star", "unk", "hos")
 
 def analyse(fitted: FittedTask) -> AnalysisResult:
     """Score the labels of every step."""
-    classifier, rows, lines = fitted.classifier, [], []
+    classifier = fitted.classifier
+    rows = []
+    lines = []
     for step, labels in enumerate(fitted.step_labels, start=1):
         decoded = classifier.decode_labels(labels)
         scores = evaluate(fitted.task.target_truth, decoded, classifier.classes_)
         rows.append({"step": step, **{name: getattr(scores, name) for name in METRICS}})
     for metric in METRICS:
-        heading, *look = METRIC_STYLE[metric]
-        lines.append(step_line(heading, (row[metric] for row in rows), *look, factor=100))
+        heading, look = METRIC_STYLE[metric]
+        lines.append(step_line(heading, (row[metric] for row in rows), look, factor=100))
     title = f"{fitted.method} over its steps: {fitted.what}"
     figure = draw_lines([LinePanel("", "%", lines, percent=True)], title)
     columns = {"step": "step", **{name: f"{METRIC_STYLE[name][0]} %" for name in METRICS}}

@@ -50,9 +50,13 @@ from opensetda.usecases.evaluate_run import evaluate_targets
 from opensetda.usecases.fit_rows import FittedMethod, fit_method, read_rows_of
 from opensetda.usecases.read_domains import image_recipe
 
-CELLS, IDENTITY, ACTIVATIONS = "cells", "benchmark.json", "activations"
-OK, FAILED = "ok", "failed"
-TRUE, AUTO = "true", "auto"
+CELLS = "cells"
+IDENTITY = "benchmark.json"
+ACTIVATIONS = "activations"
+OK = "ok"
+FAILED = "failed"
+TRUE = "true"
+AUTO = "auto"
 RUN = ("benchmark", "task", "method", "openness", "target_openness", "seed")
 METRICS = (
     *("all", "os", "os_star", "unk", "unk_per_class", "hos"),
@@ -253,7 +257,11 @@ def _failed(benchmark: str, cell: Cell, error: Exception) -> Row:
 
 
 def _row(benchmark: str, cell: Cell, **values: Any) -> Row:
-    return {**dict.fromkeys(COLUMNS), **_run_columns(benchmark, cell), "status": OK, **values}
+    row: Row = dict.fromkeys(COLUMNS)
+    row.update(_run_columns(benchmark, cell))
+    row["status"] = OK
+    row.update(values)
+    return row
 
 
 def _run_columns(benchmark: str, cell: Cell) -> Row:
@@ -283,7 +291,7 @@ def _measure(tasks: TaskSet, cell: Cell, out: Path) -> Row:
     images = _images(tasks, cell, task, out) if tasks.images.finetune else None
     fitted = fit_task(classifier, task, FitContext(images=images), cell.seed)
     classifier = fitted.classifier
-    costs = fitted.seconds, time.process_time() - worked, peak_megabytes()
+    costs = (fitted.seconds, time.process_time() - worked, peak_megabytes())
     targets = task.target_features
     if images is not None:
         from opensetda.methods.inputs import features_of
@@ -293,14 +301,14 @@ def _measure(tasks: TaskSet, cell: Cell, out: Path) -> Row:
         targets = features_of(images, rows, this_process().device)
     later = classifier.predict(targets)
     metrics = evaluate_targets(classifier, task.target_truth)
-    return {
-        **{name: getattr(metrics, name) for name in METRICS},
+    row = {name: getattr(metrics, name) for name in METRICS}
+    row |= {
         "share": float(np.mean(classifier.transduction_ == classifier.unknown_label)),
         "true_share": task.openness,
         "differs": float(np.mean(classifier.transduction_ != later)),
         "scaling": classifier.scaler_.name,
-        **dict(zip(COSTS, costs, strict=True)),
     }
+    return row | dict(zip(COSTS, costs, strict=True))
 
 
 def fit_task(
@@ -318,7 +326,8 @@ def _images(tasks: TaskSet, cell: Cell, task: OpenSetTask, out: Path) -> Trainab
     """Return the images of a task, with a backbone to train; activations serve all its cells."""
     from opensetda.training.images import open_images
 
-    options, changes = tasks.images, dict(cell.variant.changes)
+    options = tasks.images
+    changes = dict(cell.variant.changes)
     settings = finetune_settings(cell.variant.method, changes)
     recipe = replace(image_recipe(options), views=options.views or settings.views)
     files = (*task.source_files, *task.target_files)

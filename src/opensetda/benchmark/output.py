@@ -26,8 +26,12 @@ from opensetda.data.benchmarks.protocols import BENCHMARKS
 from opensetda.data.names import formula_warning
 from opensetda.system.files import new_file, plain, write_json
 
-RESULTS, MARKDOWN, SUMMARY = "results.csv", "table.md", "summary.json"
-DASH, INCOMPLETE, PLUS_MINUS = "-", "†", "±"
+RESULTS = "results.csv"
+MARKDOWN = "table.md"
+SUMMARY = "summary.json"
+DASH = "-"
+INCOMPLETE = "†"
+PLUS_MINUS = "±"
 NAN = float("nan")
 
 Row = Mapping[str, Any]
@@ -110,7 +114,9 @@ def summarise(rows: Sequence[Row], reference: str | None = None) -> list[Section
     sections = []
     for (share, openness), part in parts.items():
         tasks = dict.fromkeys(row["task"] for row in part)
-        hos, averages, tests = {}, {}, {}
+        hos = {}
+        averages = {}
+        tests = {}
         for method in dict.fromkeys(row["method"] for row in part):
             runs = {
                 task: [r for r in part if (r["method"], r["task"]) == (method, task)]
@@ -139,7 +145,8 @@ def _figure(metric: str, tasks: Sequence[Sequence[Row]]) -> Figure:
     # Means of seeds with failed tasks cannot be compared.
     by_seed = [fmean(values) for values in of_seed.values() if len(values) == len(tasks)]
     defined = len(by_seed) > 1 and not math.isnan(sum(by_seed))
-    mean, deviation = fmean(means) if means else NAN, stdev(by_seed) if defined else NAN
+    mean = fmean(means) if means else NAN
+    deviation = stdev(by_seed) if defined else NAN
     n_runs = sum(map(len, good))
     return Figure(mean, deviation, n_runs, n_failed=sum(map(len, tasks)) - n_runs)
 
@@ -190,7 +197,8 @@ class TextTable(NamedTuple):
 
 def task_table(section: Section) -> TextTable:
     """Return HOS of each method on each task, with the average and the test."""
-    column, by_method = _AVERAGES["hos"], section.hos.values()
+    column = _AVERAGES["hos"]
+    by_method = section.hos.values()
     tasks = next(iter(by_method))
     columns = {task: _shown(column, [own[task] for own in by_method]) for task in tasks}
     columns["average"] = _shown(column, [own["hos"] for own in section.averages.values()])
@@ -233,7 +241,8 @@ def _table(section: Section, title: str, columns: dict[str, list[Entry]]) -> Tex
 
 def _shown(column: _Column, figures: Sequence[Figure]) -> list[Entry]:
     """Return a column as text; values with equal digits are equally good."""
-    scale, digits = column.scale, column.digits
+    scale = column.scale
+    digits = column.digits
     rounded = [round(scale * figure.mean, digits) for figure in figures]
     pairs = list(zip(rounded, figures, strict=True))
     # Of an undefined mean, and if some runs failed, there is no best.

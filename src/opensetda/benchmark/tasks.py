@@ -112,7 +112,8 @@ def find_tasks(
     folders. `tasks` are some of the tasks, for example "amazon-dslr". `progress` is called with
     the number of images done, and of all. With `only_first`, only the first task is read.
     """
-    tables, images = tables or TableOptions(), images or ImageOptions()
+    tables = tables or TableOptions()
+    images = images or ImageOptions()
     end = 1 if only_first else None
     if plain_name(protocol) == DEMO:
         given = data, tables, replace(images, cache=None)
@@ -129,7 +130,8 @@ def find_tasks(
         raise InputError(f"--data {data or 'FOLDER'}: no such folder; give that of {example}")
     pairs = {f"{_slug(a)}-{_slug(b)}": (a, b) for a, b in permutations(spec.domains, 2)}
     chosen = _choose(spec.title, pairs, tasks or spec.tasks)[:end]
-    places, requests = _places(spec, Path(data)), {}
+    places = _places(spec, Path(data))
+    requests = {}
     # The command's own process computes features that are not in the cache; workers only read.
     images = replace(images, cache=images.cache or str(default_cache_folder()))
     for task in chosen:
@@ -139,8 +141,8 @@ def find_tasks(
                 raise InputError(f"{Path(data) / domain}: missing; give {wanted}, or name --task")
         first, second = (places[domain] for domain in pairs[task])
         requests[task] = _pair_request(first, second, tables, images)
-    where: Any = {"folder": Path(data).absolute(), "pairs": pairs, "requests": requests}
-    read = partial(_read, name=spec.name, **where)
+    folder = Path(data).absolute()
+    read = partial(_read, name=spec.name, folder=folder, pairs=pairs, requests=requests)
     return read_all(spec.name, chosen, read, images, progress=progress)
 
 
@@ -153,9 +155,15 @@ def _pair_request(
 ) -> FitRequest:
     """Return what the readers of `fit` want to know of two domains."""
     # A class may be called "unknown" as long as it is not known.
-    how: Any = {"tables": tables, "images": images, "command": command, "unknown_label": ""}
-    first, second = str(source.absolute()), str(target.absolute())
-    return FitRequest(identity="", source=first, target=second, **how)
+    return FitRequest(
+        identity="",
+        source=str(source.absolute()),
+        target=str(target.absolute()),
+        tables=tables,
+        images=images,
+        command=command,
+        unknown_label="",
+    )
 
 
 def _places(spec: Benchmark, folder: Path) -> dict[str, Path]:
@@ -199,11 +207,15 @@ def own_task(
     Of the source, the classes `known` are kept, at least two, by default all; all others of the
     target are unknown. An error about columns corrects the `command`, what was typed.
     """
-    paths = Path(source), Path(target)
-    names = [printable(path.resolve().stem) for path in paths]
+    names = [printable(Path(path).resolve().stem) for path in (source, target)]
     name = "-".join(re.sub(r"[^\w.]+", "-", own).strip("-").lower() for own in names)
-    usual = tables or TableOptions(), images or ImageOptions()
-    request = _pair_request(*paths, *usual, command)
+    request = _pair_request(
+        Path(source),
+        Path(target),
+        tables=tables or TableOptions(),
+        images=images or ImageOptions(),
+        command=command,
+    )
     read = partial(_read_own, request=request, known=tuple(dict.fromkeys(known)))
     return read_all(name, (name,), read, images, progress=progress)
 
@@ -228,24 +240,28 @@ def _labelled(
     if not is_image_request(request):
         if request.images.finetune:
             raise InputError(f"--finetune: {near(request.source)} is a table; give image folders")
-        data, path = load_tables(request), near(request.target)
+        data = load_tables(request)
+        path = near(request.target)
         truth = read_truth(path, TableColumns(label=request.tables.label or "y")).labels
         if len(truth) != len(data.target):
             raise InputError(f"{path}: {len(truth)} labels for {len(data.target)} rows of features")
         notes.extend((*data.notes, *data.warnings))
         return (data.source, data.labels), (data.target, truth), ((), ())
     source, target, with_truth = list_images()
-    given = (source, target), request.images, progress or (lambda *_: None)
-    _, extraction = features_of(*given)
+    silent: CountingProgress = lambda done, total: None  # noqa: E731
+    _, extraction = features_of((source, target), request.images, progress or silent)
     if extraction.broken:
-        broken, n = extraction.broken[0], many_images(len(extraction.broken))
+        broken = extraction.broken[0]
+        n = many_images(len(extraction.broken))
         notes.append(f"left out {n}, the first is {broken.path}: {broken.reason}")
     assert source.labels is not None, "read as labelled"
     labels = np.concatenate([source.labels, with_truth.labels])[extraction.rows]
-    X, n_source = extraction.X, int((extraction.rows < len(source)).sum())
+    X = extraction.X
+    n_source = int((extraction.rows < len(source)).sum())
     paths = [*source.paths, *target.paths]
     files = [paths[row] for row in extraction.rows.tolist()]
-    first, second = slice(n_source), slice(n_source, None)
+    first = slice(n_source)
+    second = slice(n_source, None)
     return (X[first], labels[first]), (X[second], labels[second]), (files[first], files[second])
 
 
@@ -259,10 +275,14 @@ def _read(
     progress: CountingProgress | None = None,
 ) -> OpenSetTask:
     """Read two domains, and apply the protocol of a benchmark."""
-    spec, request, notes = benchmark(name), requests[task], [] if warnings is None else warnings
-    list_images = partial(benchmark_task_with_truth, name, folder, *pairs[task])
+    spec = benchmark(name)
+    request = requests[task]
+    notes = [] if warnings is None else warnings
+    first, second = pairs[task]
+    list_images = partial(benchmark_task_with_truth, name, folder, first, second)
     (source, labels), (target, truth), files = _labelled(request, list_images, notes, progress)
-    labels, truth = spec.spelt(labels), spec.spelt(truth)
+    labels = spec.spelt(labels)
+    truth = spec.spelt(truth)
     unknown = spec.unknown
     if spec.others_unknown:
         unknown += tuple(n for n in np.unique(truth).tolist() if n not in spec.classes)
@@ -287,7 +307,8 @@ def _read_own(
     notes = [] if warnings is None else warnings
 
     def list_images() -> tuple[ImageList, ImageList, ImageList]:
-        columns, paths = image_columns(request.tables), (near(request.source), near(request.target))
+        columns = image_columns(request.tables)
+        paths = (near(request.source), near(request.target))
         first, second = (read_images(path, columns, labelled=True) for path in paths)
         notes.extend((*first.notes, *second.notes))
         return first, second, second

@@ -79,5 +79,5 @@ def _settings(variant: Variant) -> dict[str, Any]:
 
 
 def _changed(variant: Variant, label: str, changes: Mapping[str, Any]) -> Variant:
-    settings = {**dict(variant.changes), **changes}
+    settings = dict(variant.changes) | dict(changes)
     return replace(variant, label=label, changes=tuple(sorted(settings.items())))

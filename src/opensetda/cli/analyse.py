@@ -71,9 +71,16 @@ def analyse(
 
     variants = make_variants(names, preset, parse_settings(changes))
     check_writable(out / f"{analysis}.csv")
-    asked = (None if task is None else [task]), tables, options.cached(images)
     with counting_progress("features") as progress:
-        found = find_tasks(protocol, data, *asked, progress, only_first=True)
+        found = find_tasks(
+            protocol,
+            data,
+            tasks=None if task is None else [task],
+            tables=tables,
+            images=options.cached(images),
+            progress=progress,
+            only_first=True,
+        )
     for warning in found.warnings:
         console.warn(warning)
     module = importlib.import_module(f"opensetda.analyses.{analysis}")
@@ -85,5 +92,11 @@ def analyse(
     show_text_table(result.table())
     made = {"table": files[:2], "figure": files[2:]}
     console.say_places(**{name: ", ".join(map(str, paths)) for name, paths in made.items()})
-    told = {"analysis": analysis, "title": result.title, "rows": list(result.rows)}
-    console.result({**told, "files": made})
+    console.result(
+        {
+            "analysis": analysis,
+            "title": result.title,
+            "rows": list(result.rows),
+            "files": made,
+        }
+    )

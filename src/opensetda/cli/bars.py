@@ -37,9 +37,9 @@ def training_progress(method: str) -> Iterator[ProgressListener]:
             each = event.iterations
             done = (event.step - 1) * max(each, 1) + (event.iteration if each else 1)
             loss = "" if event.loss is None else f"loss {event.loss:.3f}"
-            parts = (f"step {event.step}/{event.steps}", loss, event.message)
+            step = f"step {event.step}/{event.steps}"
             line = event.entry is not None and (each > 0 or event.step == event.steps)
-            show(done, event.steps * max(each, 1), *parts, line=line)
+            show(done, event.steps * max(each, 1), step, loss, event.message, line=line)
 
         yield listen
 
@@ -75,12 +75,14 @@ def _meter(title: str) -> Iterator[Callable[..., None]]:
         get_time=lambda: time.monotonic(),
     )
     bars.add_task(title, total=None, state="")
-    task, next_line = bars.tasks[0], time.monotonic() + _LINE_SECONDS
+    task = bars.tasks[0]
+    next_line = time.monotonic() + _LINE_SECONDS
 
     def show(done: int, total: int, *parts: str, line: bool = False) -> None:
         nonlocal next_line
         with suppress(Exception):
-            done, total = int(done), int(total)
+            done = int(done)
+            total = int(total)
             if done < task.completed:
                 # The next lot has a rate of its own.
                 bars.reset(task.id)

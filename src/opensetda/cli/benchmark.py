@@ -115,7 +115,8 @@ def benchmark(
     labels = [variant.label for variant in variants]
     if reference not in (None, *labels):
         raise InputError(f"--reference {reference}: the methods are {', '.join(labels)}")
-    typed, images = context.obj, options.cached(images)
+    typed = context.obj
+    images = options.cached(images)
     with counting_progress("features") as progress:
         if target is not None:
             if data or tasks:

@@ -196,7 +196,8 @@ def show_table(
 def show_labels(counts: Mapping[str, int], unknown_label: str, most: int = 12) -> dict[str, Any]:
     """Show how many targets got each label, the most frequent first; return all for programs."""
     known = {name: counts[name] for name in sorted(counts) if name != unknown_label}
-    total, n_unknown = sum(counts.values()), counts.get(unknown_label, 0)
+    total = sum(counts.values())
+    n_unknown = counts.get(unknown_label, 0)
     rows = sorted(known.items(), key=lambda row: -row[1])
     if rest := rows[most:]:
         rows[most:] = [(f"{len(rest)} more classes", sum(count for _, count in rest))]

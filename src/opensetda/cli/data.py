@@ -33,8 +33,8 @@ def list_benchmarks() -> None:
         unknown = "any other" if spec.others_unknown else str(len(spec.unknown))
         cells = (spec.name, ", ".join(spec.domains), images, str(len(spec.known)), unknown)
         rows.append((*cells, ", ".join(spec.urls)))
-    columns = ["name", "domains"], ["images", "known", "unknown"]
-    console.show_table("Benchmarks", *columns, rows, "published at")
+    numbers = ["images", "known", "unknown"]
+    console.show_table("Benchmarks", ["name", "domains"], numbers, rows, "published at")
     console.result({"benchmarks": [asdict(spec) for spec in BENCHMARKS.values()]})
 
 

@@ -22,7 +22,9 @@ def show_fitted(run: FittedRun) -> None:
     from opensetda.runs.folder import BROKEN, predictions_name
     from opensetda.system.files import in_shell
 
-    training, request, path = run.training, run.request, run.path
+    training = run.training
+    request = run.request
+    path = run.path
     if training is None or request is None:
         _show_complete(run)
         return

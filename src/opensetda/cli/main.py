@@ -89,7 +89,8 @@ def main(arguments: Sequence[str]) -> int:
         os.environ.setdefault(variable, str(default_cache_folder() / name))
     try:
         # Commands record what was typed.
-        typed, given = ("osda", *arguments), with_optional_values(arguments)
+        typed = ("osda", *arguments)
+        given = with_optional_values(arguments)
         code = app(args=given, prog_name="osda", standalone_mode=False, obj=typed)
         if code == _INTERRUPTED:
             raise KeyboardInterrupt

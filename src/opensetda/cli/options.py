@@ -102,7 +102,8 @@ class Fields(NamedTuple):
                 continue
             default = defaults[name] if isinstance(defaults[name], str | int) else None
             if name in self.as_in_fit.split():
-                text, default = option.help.partition("; by default")[0].rstrip("."), None
+                text = option.help.partition("; by default")[0].rstrip(".")
+                default = None
                 option = replace(option, help=f"{text}; by default as in fit.")
             annotated: Any = Annotated  # Its arguments are known here only.
             annotation = annotated[option.kind or kind, _of_typer(option)]

@@ -19,7 +19,8 @@ from opensetda.system.files import new_file, unfinished_folder
 
 TRIES = 3
 # Pieces per thread that are with the scheduler, one to go on with; failures that are named.
-_WAITING, _MOST_NAMED = 2, 10
+_WAITING = 2
+_MOST_NAMED = 10
 _PART = "part-{:08}.parquet"
 
 Write = Callable[[Any, Path], None]
@@ -38,7 +39,8 @@ def run_pieces(
     """
     from distributed import as_completed
 
-    name, left = f"osda-{secrets.token_hex(8)}", enumerate(pieces)
+    name = f"osda-{secrets.token_hex(8)}"
+    left = enumerate(pieces)
     finished = as_completed(loop=client.loop)
     asked: dict[str, tuple[Any, Any]] = {}
     try:
@@ -99,11 +101,13 @@ def write_parts(
         listener.counting(out.name, "piece") as progress,
     ):
         wanted = [not (folder / part).exists() for part in parts]
-        failed, done = 0, total - sum(wanted)
+        failed = 0
+        done = total - sum(wanted)
         progress(done, total)
         left = compress(zip(parts, pieces, strict=True), wanted)
         for (part, piece), error in run_pieces(client, _Writer(write, folder), left):
-            failed, done = failed + (error is not None), done + 1
+            failed = failed + (error is not None)
+            done = done + 1
             progress(done, total)
             if error is not None and failed <= _MOST_NAMED:
                 first = f"{piece[0].path} ..." if isinstance(piece, list) else piece

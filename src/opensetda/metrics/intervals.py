@@ -49,20 +49,21 @@ def metric_intervals(
     found |= dict.fromkeys(("hos", "auroc", "oscr", "ece", "unknown_ece"))
     if of_known is None or of_unknown is None:
         return found
-    ends = [
+    lows, highs = [
         (harmonic_mean(of_known[end], metrics.unk), harmonic_mean(metrics.os_star, of_unknown[end]))
         for end in (0, 1)
     ]
-    found["hos"] = _combined(metrics.hos, *ends)
+    found["hos"] = _combined(metrics.hos, lows, highs)
     if metrics.auroc is not None:
         found["auroc"] = area_interval(metrics.auroc, n_known, n_unknown)
     if metrics.oscr is not None and n_nearest is not None:
-        share, of_share = n_nearest / n_known, binomial_interval(n_nearest, n_known)
+        share = n_nearest / n_known
+        of_share = binomial_interval(n_nearest, n_known)
         # The area over the unknowns of those whose nearest class is right.
         area = min(metrics.oscr / share, 1.0) if n_nearest else 1.0
         of_area = area_interval(area, max(n_nearest, 1), n_unknown)
-        ends = [(of_share[end] * area, share * of_area[end]) for end in (0, 1)]
-        found["oscr"] = _combined(metrics.oscr, *ends)
+        lows, highs = [(of_share[end] * area, share * of_area[end]) for end in (0, 1)]
+        found["oscr"] = _combined(metrics.oscr, lows, highs)
     return found
 
 
@@ -87,7 +88,8 @@ def area_interval(area: float, n_known: int, n_unknown: int) -> Interval:
 
         t (1 - t) / (m n) * (1 + ((m + n) / 2 - 1) * ((1 - t) / (2 - t) + t / (1 + t)))
     """
-    pairs, more = n_known * n_unknown, (n_known + n_unknown) / 2 - 1
+    pairs = n_known * n_unknown
+    more = (n_known + n_unknown) / 2 - 1
 
     def deviation(t: float) -> float:
         spread = 1 + more * ((1 - t) / (2 - t) + t / (1 + t))
@@ -110,12 +112,12 @@ def _mean_interval(counts: list[list[int]]) -> Interval | None:
     n = len(counts)
     shares = [part / whole for part, whole in counts]
     mean = math.fsum(shares) / n
-    each = [binomial_interval(*count) for count in counts]
-    ends = [
+    each = [binomial_interval(part, whole) for part, whole in counts]
+    lows, highs = [
         [mean + (own[end] - share) / n for own, share in zip(each, shares, strict=True)]
         for end in (0, 1)
     ]
-    return _combined(mean, *ends)
+    return _combined(mean, lows, highs)
 
 
 def _combined(value: float, lows: Iterable[float], highs: Iterable[float]) -> Interval:

@@ -110,15 +110,18 @@ def evaluate(
         known sample `os_star`, `hos`, `auroc` and `oscr` are NaN and `os` equals `unk`. `hos` is 0
         if both its parts are.
     """
-    known, truth = _labels(known_classes), _labels(y_true)
+    known = _labels(known_classes)
+    truth = _labels(y_true)
     [unknown_label] = _labels([unknown_label])
     if not known or not truth:
         raise InputError("y_true, known_classes: give at least one sample and one class")
     if len({*known, unknown_label}) <= len(known):
         given = f"and none that is the unknown label {unknown_label!r}"
         raise InputError(f"known_classes: give each class once, {given}")
-    n, n_known = len(truth), len(known)
-    true_classes, answers = known + _unknown_classes(truth, known), [*known, unknown_label]
+    n = len(truth)
+    n_known = len(known)
+    true_classes = known + _unknown_classes(truth, known)
+    answers = [*known, unknown_label]
     true_index = _encoded(truth, "y_true", n, true_classes)
     predicted_index = _encoded(y_pred, "y_pred", n, answers)
     is_unknown = true_index >= n_known
@@ -140,7 +143,8 @@ def evaluate(
     per_class = _class_rows(true_index, predicted_index, true_classes, answers)
     unknown_rows = per_class[n_known:]
     accuracies = [row.accuracy for row in per_class[:n_known] if row.n]
-    os_star, unk = _mean(accuracies), _pooled_accuracy(unknown_rows)
+    os_star = _mean(accuracies)
+    unk = _pooled_accuracy(unknown_rows)
     return OpenSetMetrics(
         all=_pooled_accuracy(per_class),
         os=_mean([*accuracies, unk] if unknown_rows else accuracies),
@@ -177,7 +181,8 @@ def expected_calibration_error(confidence: Any, correct: Any, bins: int = 15) ->
         Number of bins; at most n are used.
     """
     n = np.size(confidence)
-    promised, kept = _finite(confidence, "confidence", (n,)), _finite(correct, "correct", (n,))
+    promised = _finite(confidence, "confidence", (n,))
+    kept = _finite(correct, "correct", (n,))
     values, group = np.unique(promised, return_inverse=True)
     sizes = np.bincount(group)
     surplus = values * sizes - np.bincount(group, weights=kept)
@@ -196,7 +201,8 @@ def _labels(values: Any) -> Labels:
 
 def _unknown_classes(truth: Labels, known: Labels) -> Labels:
     """Return the true classes that are not known ones, sorted."""
-    classes, as_text = {*known}, {*map(str, known)}
+    classes = {*known}
+    as_text = {*map(str, known)}
     for row, label in enumerate(truth):
         # Counting the text '3' as unknown because the class is the number 3 would go unnoticed.
         if label not in classes and (is_missing(label) or str(label) in as_text):
@@ -238,12 +244,22 @@ def _class_rows(
     rows = []
     for index, (label, counts) in enumerate(zip(true_classes, cells.reshape(shape), strict=True)):
         right = min(index, len(answers) - 1)
-        n, correct = int(counts.sum()), int(counts[right])
+        n = int(counts.sum())
+        correct = int(counts[right])
         kind: Literal["known", "unknown"] = "known" if index < len(answers) - 1 else "unknown"
         counts[right] = 0
         most = int(counts.argmax())
-        confusion = answers[most] if counts[most] else None, int(counts[most])
-        rows.append(ClassRow(label, kind, n, correct, _share(correct, n), *confusion))
+        rows.append(
+            ClassRow(
+                label=label,
+                kind=kind,
+                n=n,
+                correct=correct,
+                accuracy=_share(correct, n),
+                confused_with=answers[most] if counts[most] else None,
+                confused_count=int(counts[most]),
+            )
+        )
     return tuple(rows)
 
 

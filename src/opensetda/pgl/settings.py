@@ -93,7 +93,7 @@ class PGLSettings:
         given = {
             name: None if value in ("none", "None") else value for name, value in changes.items()
         }
-        return checked_settings(type(self), {**self.to_dict(), **given})
+        return checked_settings(type(self), self.to_dict() | given)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that JSON can hold."""
@@ -108,8 +108,13 @@ _FIVE_STEPS = {"steps": 5, "stop_step": None}
 PRESETS: dict[str, dict[str, Any]] = {
     "default": _FIVE_STEPS,
     "end-to-end": {
-        **{**_FIVE_STEPS, "taught": True, "query_labels": True, "unknown_weight": 1.0},
-        **{"adversary_weight": 0.0, "backbone_rate": 3e-4, "fresh_start": False},
+        **_FIVE_STEPS,
+        "taught": True,
+        "query_labels": True,
+        "unknown_weight": 1.0,
+        "adversary_weight": 0.0,
+        "backbone_rate": 3e-4,
+        "fresh_start": False,
     },
     "office-home": {},
     "visda-17": {**_WIDE, "episodes": 8, "openness": 0.85, "stop_step": None},

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import numpy as np
@@ -33,13 +33,23 @@ BLACK, BLUE, ORANGE, GREEN, PURPLE = "#000000", "#0072B2", "#D55E00", "#009E73",
 SKY, YELLOW, GREY, PALE = "#56B4E9", "#E69F00", "#777777", "#DDDDDD"
 CYCLE = (BLUE, ORANGE, GREEN, PURPLE, BLACK, SKY, YELLOW)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-# Metrics look the same in every figure: heading, colour, marker, width of the line.
+
+
+class Look(NamedTuple):
+    """How a line looks."""
+
+    color: str
+    marker: str
+    width: float = 1.6
+
+
+# Metrics look the same in every figure.
 METRIC_STYLE = {
-    "hos": ("HOS", BLACK, "o", 2.4),
-    "os_star": ("OS*", BLUE, "s", 1.6),
-    "unk": ("UNK", ORANGE, "^", 1.6),
-    "os": ("OS", GREEN, "D", 1.6),
-    "all": ("ALL", PURPLE, "v", 1.6),
+    "hos": ("HOS", Look(BLACK, "o", 2.4)),
+    "os_star": ("OS*", Look(BLUE, "s")),
+    "unk": ("UNK", Look(ORANGE, "^")),
+    "os": ("OS", Look(GREEN, "D")),
+    "all": ("ALL", Look(PURPLE, "v")),
 }
 # Of a title, to break it into lines.
 _CHARACTERS_PER_INCH = 9.5
@@ -214,16 +224,16 @@ def curve_panels(
         return []
     steps = [] if evaluation is None else [found for _, found in sorted(evaluation.steps.items())]
     good = [
-        step_line(heading, (getattr(found, name) for found in steps), *look, factor=100)
-        for name, (heading, *look) in METRIC_STYLE.items()
+        step_line(heading, (getattr(found, name) for found in steps), look, factor=100)
+        for name, (heading, look) in METRIC_STYLE.items()
     ]
-    looks = list(zip(CYCLE, MARKERS, strict=True))
+    looks = [Look(color, marker) for color, marker in zip(CYCLE, MARKERS, strict=True)]
     values = (entry.get("changed") for entry in history)
-    changed = [step_line("changed", values, *looks[0], factor=100)]
+    changed = [step_line("changed", values, looks[0], factor=100)]
     losses = [entry.get("loss") or {} for entry in history]
     names = dict.fromkeys(name for loss in losses for name in loss)
     learned = [
-        step_line(name, (loss.get(name) for loss in losses), *look)
+        step_line(name, (loss.get(name) for loss in losses), look)
         for name, look in zip(names, cycle(looks), strict=False)
     ]
     panels = [
@@ -234,11 +244,11 @@ def curve_panels(
     return [panel for panel in panels if any(series.points for series in panel.series)]
 
 
-def step_line(name: str, values: Iterable[Any], *look: Any, factor: float = 1) -> Series:
+def step_line(name: str, values: Iterable[Any], look: Look, factor: float = 1) -> Series:
     """Return the values of all steps as a line of that look, without those that are undefined."""
     found = ((step, value) for step, value in enumerate(values, start=1) if value is not None)
     points = {float(step): factor * value for step, value in found if math.isfinite(value)}
-    return Series(name, points, *look)
+    return Series(name, points, color=look.color, marker=look.marker, width=look.width)
 
 
 def draw_lines(panels: Sequence[LinePanel], title: str) -> Figure:

@@ -52,8 +52,9 @@ class RunParts:
         self.evaluation: Evaluation | None = None
         self.true_classes: tuple[str, ...] = ()
         if self.truth is not None:
-            given = (self.predictions, run.steps(), self.truth, run.unknown_label)
-            self.evaluation = evaluate_labels(*given)
+            self.evaluation = evaluate_labels(
+                self.predictions, run.steps(), self.truth, run.unknown_label
+            )
             known = self.predictions.classes
             self.true_classes = (*known, *sorted(set(self.truth.tolist()) - {*known, ""}))
 

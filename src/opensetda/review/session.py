@@ -74,13 +74,13 @@ class ReviewSession:
             self._note, self._columns = "", Columns()
             doubtful, self._reasons = disagreement(table)
             self._confidence = table.confidence
-            self._lists = {
-                **({AUDIT: queues.audit_order(identity, len(table))[:audit]} if audit else {}),
-                BORDER: queues.near_threshold(table, unknown),
-                UNSURE: queues.least_confident(table),
-                DOUBT: doubtful,
-                **queues.by_class(table),
-            }
+            self._lists = {}
+            if audit:
+                self._lists[AUDIT] = queues.audit_order(identity, len(table))[:audit]
+            self._lists[BORDER] = queues.near_threshold(table, unknown)
+            self._lists[UNSURE] = queues.least_confident(table)
+            self._lists[DOUBT] = doubtful
+            self._lists |= queues.by_class(table)
             self._log = log
             if log.size:
                 # After a crash between writing log and table, the table is out of date.
@@ -131,8 +131,12 @@ class ReviewSession:
         share = scored_share(self.table.known_scores, np.array([*marks], dtype=np.intp), unknown)
         last = max((place for place, row in enumerate(rows) if row in marks), default=-1)
         return {
-            **{"unknown": int(unknown.sum()), "marked": len(marks), "size": len(rows)},
-            **{"share": share.share, "low": share.low, "high": share.high},
+            "unknown": int(unknown.sum()),
+            "marked": len(marks),
+            "size": len(rows),
+            "share": share.share,
+            "low": share.low,
+            "high": share.high,
             "skipped": sum(row not in marks for row in rows[: last + 1]),
             "runShare": used["share"],
             "origin": used["source"],
@@ -156,7 +160,8 @@ class ReviewSession:
             "start": start,
             "samples": [self._sample(row) for row in shown],
             "marks": "".join(_MARKS[mark_of(row)] for row in marked),
-            **{"likely": [], "columns": []},
+            "likely": [],
+            "columns": [],
         }
         if key not in SINGLE and len(rows):
             answer["likely"] = self._likely(self.table.proba[rows, :-1].mean(axis=0))
@@ -291,8 +296,12 @@ class ReviewSession:
         if key == AUDIT:
             is_done = np.isin(rows, list(self.decisions.audited()))
         return {
-            **{"key": key, "name": name, "size": len(rows), "rows": rows[:1].tolist()},
-            **{"decided": int(is_done.sum()), "open": int(is_done.argmin()) if len(rows) else 0},
+            "key": key,
+            "name": name,
+            "size": len(rows),
+            "rows": rows[:1].tolist(),
+            "decided": int(is_done.sum()),
+            "open": int(is_done.argmin()) if len(rows) else 0,
         }
 
     def _find_lists(self) -> None:

@@ -55,14 +55,27 @@ if TYPE_CHECKING:
 
     from opensetda.methods.base import OpenSetClassifier
 
-FORMAT, VERSION = "opensetda-run", 6
+FORMAT = "opensetda-run"
+VERSION = 6
 
-ENVIRONMENT, HISTORY, ESTIMATES = "environment.json", "history.jsonl", "estimates.json"
-PREDICTIONS, LARGE_PREDICTIONS = "predictions.csv", "predictions.parquet"
-STEPS, BROKEN, METRICS, TRUTH = "steps.parquet", "broken.csv", "metrics.json", "truth.parquet"
-MODEL, WEIGHTS, BACKBONE = "model.json", "model.safetensors", "backbone.safetensors"
-VIEW, IMAGES, THUMBNAILS = "view.safetensors", "images.parquet", "thumbnails.parquet"
-MAP, REPORT, COMPARISON = "map.parquet", "report.html", "comparison.json"
+ENVIRONMENT = "environment.json"
+HISTORY = "history.jsonl"
+ESTIMATES = "estimates.json"
+PREDICTIONS = "predictions.csv"
+LARGE_PREDICTIONS = "predictions.parquet"
+STEPS = "steps.parquet"
+BROKEN = "broken.csv"
+METRICS = "metrics.json"
+TRUTH = "truth.parquet"
+MODEL = "model.json"
+WEIGHTS = "model.safetensors"
+BACKBONE = "backbone.safetensors"
+VIEW = "view.safetensors"
+IMAGES = "images.parquet"
+THUMBNAILS = "thumbnails.parquet"
+MAP = "map.parquet"
+REPORT = "report.html"
+COMPARISON = "comparison.json"
 FILES = (
     *(MANIFEST, SETTINGS, ENVIRONMENT, HISTORY, ESTIMATES, PREDICTIONS, LARGE_PREDICTIONS),
     *(STEPS, MODEL, WEIGHTS, BACKBONE, BROKEN, METRICS, COMPARISON, VIEW, IMAGES, THUMBNAILS),
@@ -76,7 +89,8 @@ MOST_ROWS_AS_TEXT = 1_000_000
 Name = Annotated[str, Field(min_length=1)]
 StepLabels = dict[int, npt.NDArray[Any]]
 
-_TRIES, _MOVING_SECONDS = 20, 0.02
+_TRIES = 20
+_MOVING_SECONDS = 0.02
 
 
 class Settings(TypedDict):
@@ -304,7 +318,8 @@ def save(classifier: OpenSetClassifier, path: str | Path, *, overwrite: bool = F
     What is kept is what `predict` needs; labels of the targets of `fit` and the history are not.
     `overwrite` replaces an earlier saved model.
     """
-    place, method = Path(path), method_name(classifier)
+    place = Path(path)
+    method = method_name(classifier)
     check_new_folder("path", place, (MODEL, WEIGHTS, MANIFEST), overwrite)
     with new_folder(place) as aside:
         write_model(aside, classifier, method)
@@ -336,7 +351,8 @@ def write_model(
 
 def _read_model(manifest: Manifest) -> OpenSetClassifier:
     """Return the classifier of a run or of `save`."""
-    saved, arrays = manifest.json(MODEL, _Model), manifest.tensors(WEIGHTS)
+    saved = manifest.json(MODEL, _Model)
+    arrays = manifest.tensors(WEIGHTS)
     try:
         return method_class(saved["method"]).from_state(saved["state"], arrays)
     except (TypeError, ValueError) as error:

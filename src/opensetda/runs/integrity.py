@@ -99,7 +99,8 @@ class CheckedTable:
         columns: Sequence[str] | None = None,
         advice: str = FIT_AGAIN,
     ) -> None:
-        self.path, self.advice = path, advice
+        self.path = path
+        self.advice = advice
         with reading(path, advice):
             if path.suffix.lower() == ".csv":
                 # With many classes, the header alone may be longer than a block of the usual size.
@@ -145,7 +146,8 @@ class Manifest:
     """The sizes and checksums (``size:digest``) of the files of a run, and their contents."""
 
     def __init__(self, folder: Path, files: dict[str, str]) -> None:
-        self.folder, self.files = folder, files
+        self.folder = folder
+        self.files = files
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -165,7 +167,8 @@ class Manifest:
 
     def content(self, name: str) -> bytes:
         """Return the content of a file whose checksum is right, or name it in an `InputError`."""
-        path, listed = self.folder / name, self.files.get(name, "0:")
+        path = self.folder / name
+        listed = self.files.get(name, "0:")
         with reading(path), open_regular(path) as stream:
             # A larger file need not fit into memory.
             content = stream.read(int(listed.partition(":")[0]) + 1)

@@ -180,7 +180,8 @@ def drawn_rows(statistics: dict[str, Matrix], seed: int) -> tuple[Matrix, IntArr
     """Draw as many rows of each class as there were, normally distributed: (n, D), (n,)."""
     y = np.repeat(np.arange(len(statistics["counts"])), statistics["counts"].astype(np.intp))
     rng = np.random.default_rng(seed)
-    axes, rest = statistics["axes"], statistics["rest"]
+    axes = statistics["axes"]
+    rest = statistics["rest"]
     along = rng.normal(size=(len(y), len(axes))) @ axes
     own = rng.normal(size=(len(y), len(rest))) * rest
     return (statistics["means"][y] + along + own).astype(np.float32), y

@@ -17,7 +17,8 @@ from typing import Any, Literal, get_type_hints
 from opensetda.errors import InputError
 from opensetda.runs.registry import usual_preset
 
-SAMPLE, SMALLEST_SAMPLE = 65_536, 1024
+SAMPLE = 65_536
+SMALLEST_SAMPLE = 1024
 """Default of the largest number of targets to learn from, and the smallest that is allowed."""
 ARRAY = "array"
 """Stands in place of the path of a domain that was given as an array."""

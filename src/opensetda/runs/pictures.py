@@ -28,7 +28,8 @@ from opensetda.errors import InputError
 from opensetda.runs.folder import IMAGES, THUMBNAILS, RunFolder, parquet_bytes
 from opensetda.system.files import new_file
 
-SOURCE, TARGET = "source", "target"
+SOURCE = "source"
+TARGET = "target"
 SIDE = 112
 """Longest side of a thumbnail in pixels."""
 _QUALITY = 60
@@ -50,7 +51,8 @@ class Pictures:
     """
 
     def __init__(self, run: RunFolder, root: Path | None = None) -> None:
-        self.run, self.lost = run, list[str]()
+        self.run = run
+        self.lost = list[str]()
         self._files = {s: os.fsdecode(path) for s, path in _by_sample(run, IMAGES, "path").items()}
         if root is not None:
             self._files |= _files_below(run, root)
@@ -175,7 +177,8 @@ def _files_below(run: RunFolder, root: Path) -> dict[Shown, str]:
     view = run.view()
     sources = zip(view.source.tolist(), view.source_names, strict=False)
     names |= {Shown(SOURCE, row): name for row, name in sources}
-    found, inside = {}, root.resolve()
+    found = {}
+    inside = root.resolve()
     for shown, name in names.items():
         if "\0" not in name and Path(name).suffix.lower() in IMAGE_SUFFIXES:
             path = (root / name).resolve()

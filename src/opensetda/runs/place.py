@@ -19,7 +19,8 @@ from opensetda.system.locks import BusyError, lock_folder, locked_file
 
 SETTINGS = "settings.json"
 # Manual work: not among the files that a new run may replace.
-REVIEW, CORRECTIONS = "review.jsonl", "corrections.csv"
+REVIEW = "review.jsonl"
+CORRECTIONS = "corrections.csv"
 _KEPT = ".reviewed"
 
 Stamp = tuple[int, int]

@@ -170,10 +170,17 @@ class PredictionTable:
         corrected = None
         if "corrected" in table.names:
             corrected = np.array(table.column("corrected", pa.bool_()).to_pylist(), dtype=bool)
-        id_name, scores = table.names[0], table.numbers("known_score")
-        ids, labels, nearest = map(table.text, (id_name, "label", "nearest_class"))
-        given = ids, labels, scores, nearest, proba, names
-        return cls(*given, id_name=id_name, corrected=corrected)
+        id_name = table.names[0]
+        return cls(
+            ids=table.text(id_name),
+            labels=table.text("label"),
+            known_scores=table.numbers("known_score"),
+            nearest=table.text("nearest_class"),
+            proba=proba,
+            classes=names,
+            id_name=id_name,
+            corrected=corrected,
+        )
 
 
 class PredictionWriter:
@@ -183,7 +190,8 @@ class PredictionWriter:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self._suffix = path, path.suffix.lower()
+        self.path = path
+        self._suffix = path.suffix.lower()
         self._writer: Any = None
 
     def __enter__(self) -> Self:

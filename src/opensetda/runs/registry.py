@@ -50,7 +50,8 @@ def method_class(method: str) -> type[OpenSetClassifier]:
 
 def method_name(classifier: OpenSetClassifier) -> str:
     """Return the name of the method that a classifier is of."""
-    home, name = type(classifier).__module__, type(classifier).__name__
+    home = type(classifier).__module__
+    name = type(classifier).__name__
     for method, place in METHODS.items():
         if place in (home, f"{home}:{name}"):
             return method
@@ -111,7 +112,7 @@ def full_settings(method: str, preset: str | None, changes: Mapping[str, Any]) -
     parameters = _parameters(cls, method, preset, changes)
     if cls.presets:
         return cls.settings_of(parameters["preset"], parameters["settings"] or {})
-    return {**_own_defaults(cls), **parameters}
+    return _own_defaults(cls) | parameters
 
 
 def check_finetuning(method: str, changes: Mapping[str, Any], is_asked_for: bool) -> None:

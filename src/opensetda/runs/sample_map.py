@@ -24,8 +24,11 @@ if TYPE_CHECKING:
     from opensetda.methods.base import OpenSetClassifier
 
 # Largest numbers of samples, and the principal components that are kept.
-MOST_SOURCES, MOST_TARGETS, COMPONENTS = 1000, 5000, 32
-_AT_A_TIME, _NAMES = 512, "names"
+MOST_SOURCES = 1000
+MOST_TARGETS = 5000
+COMPONENTS = 32
+_AT_A_TIME = 512
+_NAMES = "names"
 MOST_GROUPS = 30
 # Ward's tree needs all distances: 3,000 samples make 36 MB of them.
 MOST_SAMPLES = 3000
@@ -89,7 +92,7 @@ def view_of(
     names = () if source_ids is None else tuple(str(source_ids[row]) for row in rows[0])
     classes = np.searchsorted(classifier.classes_, labels[rows[0]])
     embedding = principal_components(_represented(classifier, both, len(rows[0])))
-    return RunView(*rows, classes, names, embedding)
+    return RunView(rows[0], rows[1], classes, names, embedding)
 
 
 def _drawn(count: int, most: int) -> IntArray:
@@ -101,7 +104,8 @@ def _drawn(count: int, most: int) -> IntArray:
 def _represented(classifier: OpenSetClassifier, rows: FloatArray, n_source: int) -> FloatArray:
     """Return the method's representation of rows, sources first, or centred rows without one."""
     if classifier.transforms_domains:
-        domain, parts = np.where(np.arange(len(rows)) < n_source, 0, -1), []
+        domain = np.where(np.arange(len(rows)) < n_source, 0, -1)
+        parts = []
         for start in range(0, len(rows), _AT_A_TIME):
             some = slice(start, start + _AT_A_TIME)
             domains = domain[some] if start < n_source else None
@@ -109,7 +113,8 @@ def _represented(classifier: OpenSetClassifier, rows: FloatArray, n_source: int)
         return np.concatenate(parts)
     import torch
 
-    scaler, tensor = classifier.scaler_, torch.from_numpy(rows)
+    scaler = classifier.scaler_
+    tensor = torch.from_numpy(rows)
     scaled = scaler(tensor[:n_source], of_source=True), scaler(tensor[n_source:])
     unit = [unit_rows(part.numpy()) for part in scaled]
     # Less their mean, which removes the shift between the domains.

@@ -47,8 +47,10 @@ from opensetda.system.locks import BusyError, FolderLock, lock_folder
 SUFFIX = ".unfinished"
 _START_ANEW = "start anew with 'osda fit ... --overwrite'"
 _VERSION = 4
-_REQUEST, _INPUTS = "request.json", "inputs.json"
-_CHECKPOINT, _SCRATCH = "checkpoint", "scratch"
+_REQUEST = "request.json"
+_INPUTS = "inputs.json"
+_CHECKPOINT = "checkpoint"
+_SCRATCH = "scratch"
 _VALUES = "json"
 
 
@@ -117,7 +119,8 @@ class UnfinishedRun:
 
     def check_inputs(self, inputs: Mapping[str, Any]) -> None:
         """Record the data, or raise an `InputError` if it differs from the record."""
-        place, now = self.path / _INPUTS, plain(dict(inputs))
+        place = self.path / _INPUTS
+        now = plain(dict(inputs))
         if not place.exists():
             write_sealed(place, now)
             return
@@ -217,7 +220,8 @@ class CheckpointFile:
         if not self.path.exists():
             return None
         with reading(self.path, _START_ANEW), open_regular(self.path) as stream:
-            seal, content = stream.read(hashlib.sha256().digest_size), stream.read()
+            seal = stream.read(hashlib.sha256().digest_size)
+            content = stream.read()
         if seal != hashlib.sha256(content).digest():
             raise damaged(self.path, "its checksum differs", _START_ANEW)
         arrays = safetensors.numpy.load(content)

@@ -36,7 +36,8 @@ _PARTIAL = ".partial-"
 # Where there are no locks: no writer of ours leaves a folder untouched for so long.
 _SURELY_DEAD_SECONDS = 86_400
 # From fcntl.h and stdio.h of Linux: paths as they are, and the exchange of two.
-_HERE, _RENAME_EXCHANGE = -100, 2
+_HERE = -100
+_RENAME_EXCHANGE = 2
 _WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS)
 
 
@@ -326,7 +327,8 @@ def file_record(path: Path) -> dict[str, Any]:
 
 def near(path: str | Path) -> Path:
     """Return a path relative to the current folder, if it is below it."""
-    path, here = Path(path), Path.cwd()
+    path = Path(path)
+    here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 

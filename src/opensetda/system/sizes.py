@@ -10,9 +10,12 @@ from opensetda.system.memory import check_free
 
 # Arrays of double precision at a time, rounded up from peaks of `osda fit`: of the size of a chunk
 # while it is scaled, of the numbers that quantiles come from, of the targets' probabilities.
-CHUNK_TEMPORARIES, QUANTILE_TABLES, CLASS_TABLES = 16, 5, 5
+CHUNK_TEMPORARIES = 16
+QUANTILE_TABLES = 5
+CLASS_TABLES = 5
 # Arrays of the size of the map onto principal components, and how many of these there are.
-PROJECTIONS, COMPONENTS = 6, 64
+PROJECTIONS = 6
+COMPONENTS = 64
 MOST_COLUMNS = 2**17
 """Of a table: with more, a fit would take minutes and gigabytes, however few rows there are."""
 

@@ -96,5 +96,5 @@ def _as_in(folder: RunFolder, options: Mapping[str, Any]) -> dict[str, Any]:
     given.setdefault("scaling", scaling)
     if preset is not None:
         given.setdefault("preset", preset)
-    given["settings"] = {**own, **given.get("settings", {})}
+    given["settings"] = own | given.get("settings", {})
     return given

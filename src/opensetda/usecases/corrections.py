@@ -34,10 +34,12 @@ from opensetda.share.evidence import ShareEstimate
 from opensetda.system.files import file_record, near, open_regular
 from opensetda.usecases.read_domains import FitData
 
-_KNOWN, _UNKNOWN = "known", "unknown"
+_KNOWN = "known"
+_UNKNOWN = "unknown"
 _OTHER = ("", _UNKNOWN)  # no label, and of no class of the source
 # Options of the first fit that the second must not repeat; those with a value first.
-_WITH_VALUE, _ALONE = ("--out", "-o", "--corrections"), ("--overwrite", "--quiet", "-q")
+_WITH_VALUE = ("--out", "-o", "--corrections")
+_ALONE = ("--overwrite", "--quiet", "-q")
 
 
 @dataclass(frozen=True)
@@ -105,9 +107,12 @@ class Corrections:
 
     def applied_to(self, predictions: PredictionTable) -> PredictionTable:
         """Return predictions with the corrected labels, which have a probability of 1."""
-        labels, nearest = predictions.labels.astype(object), predictions.nearest.astype(object)
-        proba, corrected = predictions.proba.copy(), np.zeros(len(labels), dtype=bool)
-        labels[self.rows], corrected[self.rows] = self.labels, True
+        labels = predictions.labels.astype(object)
+        nearest = predictions.nearest.astype(object)
+        proba = predictions.proba.copy()
+        corrected = np.zeros(len(labels), dtype=bool)
+        labels[self.rows] = self.labels
+        corrected[self.rows] = True
         nearest[self.rows[self.names_class]] = self.labels[self.names_class]
         proba[self.rows] = 0.0
         proba[self.rows, predictions.columns_of(self.labels)] = 1.0
@@ -254,7 +259,8 @@ def refit_command(run: RunFolder, corrections: Path) -> str:
     """Return the command of a run, with corrections and a new folder; paths are as they were."""
     command = run.settings["command"] or []
     is_fit = command[:2] == ["osda", "fit"]
-    kept, words = [], iter(command if is_fit else ["osda", "fit", "SOURCE", "TARGET"])
+    kept = []
+    words = iter(command if is_fit else ["osda", "fit", "SOURCE", "TARGET"])
     for word in words:
         if word in _WITH_VALUE:
             next(words, None)

@@ -49,10 +49,12 @@ def run_demo(
 
     `quick` trains PGL for two steps only.
     """
-    listener, task = listener or RunListener(), load_digits_task()
+    listener = listener or RunListener()
+    task = load_digits_task()
     check_destination(out, overwrite)
     domains = read_rows_of(task.source_features, task.source_labels, task.target_features)
-    n_source, n_target = len(task.source_features), len(task.target_features)
+    n_source = len(task.source_features)
+    n_target = len(task.target_features)
     listener.note(
         f"source: {n_source:,} MNIST digits 0-4, target: {n_target:,} digits 0-9 of scikit-learn, "
         "share of unknowns: to be estimated"
@@ -92,8 +94,9 @@ def run_demo(
                 thumbnails[Shown(domain, row)] = thumbnail(pictures[row], smooth=False)
         contents = {THUMBNAILS: thumbnail_table(thumbnails), COMPARISON: json_bytes(rows)}
         run.manifest.replace(contents)
-        given = run.predictions(), run.steps(), task.target_truth, run.unknown_label
-        evaluation = evaluate_labels(*given)
+        evaluation = evaluate_labels(
+            run.predictions(), run.steps(), task.target_truth, run.unknown_label
+        )
         write_evaluation(run, evaluation, target)
     for warning in classifier.openness_report_.warnings:
         listener.warn(warning)

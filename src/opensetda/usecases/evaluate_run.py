@@ -213,8 +213,12 @@ def evaluate_labels(
     predictions: PredictionTable, steps: StepLabels, truth: Labels, unknown_label: str
 ) -> Evaluation:
     """Compare predictions, and the labels after each step, with true labels in their order."""
-    classes, there, notes = list(predictions.classes), truth != "", []
-    true, nearest, proba = truth[there], predictions.nearest[there], predictions.proba[there]
+    classes = list(predictions.classes)
+    there = truth != ""
+    notes = []
+    true = truth[there]
+    nearest = predictions.nearest[there]
+    proba = predictions.proba[there]
     can_calibrate = bool(there.all() or there.sum() >= _LABELS_TO_CALIBRATE)
     if not there.all():
         notes.append(_DRAWN)
@@ -256,7 +260,8 @@ def _true_labels(
     """Read true labels from a file or folder, or take those of an array."""
     if not isinstance(labels, str | Path):
         return read_truth(GivenArrays("labels", y=labels), partial=True)
-    path, label = Path(labels), columns.get("label")
+    path = Path(labels)
+    label = columns.get("label")
     is_table = path.suffix.lower() in MANIFEST_SUFFIXES and path.is_file()
     names = header_of(path) if is_table else ()
     if label in (None, "label") and {*names} >= _PREDICTED:
@@ -279,7 +284,9 @@ def _matched(table: PredictionTable, truth: TruthTable) -> tuple[Labels, tuple[s
 
     Returns them, and notes about what does not match.
     """
-    names, known, others = table.ids.tolist(), table.classes, []
+    names = table.ids.tolist()
+    known = table.classes
+    others = []
     if truth.ids is None:
         if len(truth.labels) != len(names):
             counts = f"{len(truth.labels)} labels for {len(names)} predictions"
@@ -300,7 +307,8 @@ def _matched(table: PredictionTable, truth: TruthTable) -> tuple[Labels, tuple[s
         problem = f"none of its labels (such as {min(true_classes)!r}) is a known class"
         advice = f"spell them as in the source, or write {table.unknown_label!r}"
         raise InputError(f"{truth.path}: {problem} (such as {known[0]!r}); {advice}")
-    n_found, notes = int((found != "").sum()), []
+    n_found = int((found != "").sum())
+    notes = []
     if n_found < len(found):
         example = shown(names[int((found == "").argmax())])
         line = f"True labels of {n_found:,} of {len(found):,} samples"

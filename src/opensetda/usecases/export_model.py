@@ -33,9 +33,13 @@ from opensetda.usecases.predict_samples import Run, give_backbone, with_run
 from opensetda.usecases.read_run import read_rows
 
 TOLERANCE = 1e-4  # largest difference of a probability between the exported file and `predict`
-GRAPH, SCRIPT = "model.onnx", "use.py"
+GRAPH = "model.onnx"
+SCRIPT = "use.py"
 # Samples of the run that the file is checked on; bytes of a table that is read for them.
-_CHECKED_IMAGES, _CHECKED_ROWS, _LARGEST_TABLE, _BLOCK = 8, 1000, 1 << 28, 64
+_CHECKED_IMAGES = 8
+_CHECKED_ROWS = 1000
+_LARGEST_TABLE = 1 << 28
+_BLOCK = 64
 
 _START = """\
 import os
@@ -161,10 +165,12 @@ def to_onnx(
     about = about or describe(classifier)
     known = about.get("medians")
     medians = [known.get(name, np.nan) for name in about["feature_names"]] if known else None
-    name, example = "rows", torch.zeros(2, int(classifier.n_features_in_))
+    name = "rows"
+    example = torch.zeros(2, int(classifier.n_features_in_))
     if backbone is not None:
         side = backbone.recipe.preprocessing.size
-        name, example = "pixels", torch.zeros(2, side, side, 3, dtype=torch.uint8)
+        name = "pixels"
+        example = torch.zeros(2, side, side, 3, dtype=torch.uint8)
     module = Exported(classifier, medians, backbone)
     outputs = ["index", "confidence", "probabilities", "known_score"]
     with torch.no_grad():
@@ -175,7 +181,9 @@ def to_onnx(
         model = onnx.load_from_string(engines.export(module, example, name, outputs))
     except engines.ExportError as error:
         raise InputError(f"{type(classifier).__name__} {error}") from error
-    text, graph = TensorProto.STRING, model.graph  # torch has no text: the labels are added here
+    # torch has no text: the labels are added here
+    text = TensorProto.STRING
+    graph = model.graph
     labels = [label.encode() for label in (*about["classes"], about["unknown_label"])]
     graph.initializer.append(helper.make_tensor("labels", text, [len(labels)], labels))
     graph.node.append(helper.make_node("Gather", ["labels", "index"], ["label"]))
@@ -298,7 +306,8 @@ def _difference(content: bytes, classifier: OpenSetClassifier, given: Any, featu
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    name, largest = session.get_inputs()[0].name, 0.0
+    name = session.get_inputs()[0].name
+    largest = 0.0
     for start in range(0, len(given), _BLOCK):
         part = slice(start, start + _BLOCK)
         found, probabilities = session.run(["label", "probabilities"], {name: given[part]})
@@ -311,7 +320,9 @@ def _difference(content: bytes, classifier: OpenSetClassifier, given: Any, featu
 
 def _images(folder: RunFolder) -> tuple[Any, Any]:
     """Return some images of the run, made-up ones if they are gone, and their features."""
-    how, pictures, found = folder.recipe().preprocessing, Pictures(folder), []
+    how = folder.recipe().preprocessing
+    pictures = Pictures(folder)
+    found = []
     for row in np.linspace(0, len(folder.labels()) - 1, _CHECKED_IMAGES).astype(int).tolist():
         if (path := pictures.file(row)) is not None:
             with suppress(BrokenImageError):

@@ -44,7 +44,7 @@ def make_request(options: dict[str, Any], **own: Any) -> FitRequest:
         given[name] = absolute(given[name])
     given["settings"] = plain(dict(given.get("settings", {})))
     try:
-        return TypeAdapter(FitRequest).validate_python({**given, **own})
+        return TypeAdapter(FitRequest).validate_python(given | own)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = ".".join(map(str, first["loc"]))

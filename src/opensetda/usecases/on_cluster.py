@@ -40,7 +40,8 @@ from opensetda.system.memory import keep_freed_memory
 from opensetda.usecases.read_domains import content_digest, image_recipe, none_readable
 
 # Images of a piece: a 16th of all, between these. Numbers of a piece of rows that is sent.
-IMAGES, SENT_CELLS = (64, 1024), 2**20
+IMAGES = (64, 1024)
+SENT_CELLS = 2**20
 BATCH_ROWS = 8192
 _NOTES = b"opensetda"
 _turn = threading.RLock()
@@ -90,23 +91,28 @@ class LabelsBy:
         """Write the part of a piece."""
         folder, model, extractor = _once(_opened, self.run, self.sha256)
         X: Any
-        id_name, notes = "id", None
+        id_name = "id"
+        notes = None
         if isinstance(piece, list):
             X, read, notes = _extract(extractor, piece, self.here)
-            ids, id_name = np.array([entry.id for entry in read], np.str_), IMAGE_ID
+            ids = np.array([entry.id for entry in read], np.str_)
+            id_name = IMAGE_ID
         elif isinstance(piece, RowRange):
             X, ids = self.rows(folder, piece)
         else:
-            X, ids = piece.X, piece.ids
+            X = piece.X
+            ids = piece.ids
         n = len(X)
         if not n:
             # Without a row there is no table: one is labelled, and left out again.
-            X, ids = np.zeros((1, model.n_features_in_)), np.array([""])
+            X = np.zeros((1, model.n_features_in_))
+            ids = np.array([""])
         with PredictionWriter(aside) as writer:
             for start in range(0, len(X), BATCH_ROWS):
                 rows = slice(start, start + BATCH_ROWS)
-                given = X[rows].astype(np.float32, copy=False), np.asarray(ids[rows]), id_name
-                table = PredictionTable.of_samples(model, *given).to_arrow()
+                chunk = X[rows].astype(np.float32, copy=False)
+                own = np.asarray(ids[rows])
+                table = PredictionTable.of_samples(model, chunk, own, id_name).to_arrow()
                 writer.write(table.slice(0, n).replace_schema_metadata(notes))
 
     def rows(self, folder: RunFolder, piece: RowRange) -> tuple[Any, Any]:
@@ -136,7 +142,8 @@ _extractor = lru_cache(maxsize=1)(_make_extractor)
 
 @lru_cache(maxsize=1)
 def _opened(run: str, sha256: str) -> tuple[RunFolder, OpenSetClassifier, Extractor | None]:
-    folder, extractor = RunFolder.open(run), None
+    folder = RunFolder.open(run)
+    extractor = None
     if file_record(folder.path / MANIFEST)["sha256"] != sha256:
         raise InputError(f"{run}: not the run that the command was given; share one folder")
     if folder.has_images:
@@ -185,7 +192,8 @@ def features_in_parts(
     images: Path, options: ImageOptions, columns: ImageColumns, place: Place
 ) -> WrittenFeatures:
     """Write features of images in parts, with classes if the first image has one."""
-    started, labelled = time.perf_counter(), False
+    started = time.perf_counter()
+    labelled = False
     with suppress(InputError):
         labelled = next(iterate_entries([images], columns, True)).label is not None
     job = FeaturesOf(image_recipe(options), labelled, options.strict, absolute("."))
@@ -200,7 +208,8 @@ def images_in_parts(
 ) -> tuple[dict[Path, Any], list[Broken], Path | None]:
     """Write parts of images; return their metadata, the images that cannot be read, their list."""
     labelled = isinstance(job, FeaturesOf) and job.labelled
-    total, digest = 0, hashlib.sha256()
+    total = 0
+    digest = hashlib.sha256()
     for entry in iterate_entries(images, columns, labelled):
         digest.update(repr(entry).encode())
         total += 1
@@ -212,7 +221,8 @@ def images_in_parts(
     identity = *astuple(job)[:4], size, digest.hexdigest()
     written = write_parts(job, pieces, -(-total // size), identity, files, place)
     parts = {part: pyarrow.parquet.read_metadata(part) for part in written}
-    broken, warnings = [], dict[str, None]()
+    broken = []
+    warnings = dict[str, None]()
     for metadata in parts.values():
         notes = json.loads(metadata.metadata[_NOTES])
         broken += [Broken(*fields) for fields in notes["broken"]]
@@ -229,7 +239,8 @@ def images_in_parts(
 
 def rows_in_parts(job: LabelsBy, folder: RunFolder, samples: Any, place: Place) -> list[Path]:
     """Write labels of rows in parts: of row groups that workers read, or of rows sent to them."""
-    is_path, identity = isinstance(samples, str | Path), astuple(job)[:4]
+    is_path = isinstance(samples, str | Path)
+    identity = astuple(job)[:4]
     if is_path and (str(samples).lower().endswith(".parquet") or is_parts_folder(samples)):
         path = Path(samples).absolute()
         check_path(path)
@@ -244,9 +255,11 @@ def rows_in_parts(job: LabelsBy, folder: RunFolder, samples: Any, place: Place) 
         return write_parts(job, groups, len(groups), identity, files, place)
     with temporary_folder(place[0].resolve()) as scratch:
         table = job.read(folder, samples, scratch, job.tables)
-        X, size = table.X, max(1, SENT_CELLS // table.X.shape[1])
+        X = table.X
+        size = max(1, SENT_CELLS // table.X.shape[1])
         ids = row_numbers(len(X)) if table.ids is None else np.asarray(table.ids)
-        starts, identity = range(0, len(X), size), (*identity, content_digest(X, ids))
+        starts = range(0, len(X), size)
+        identity = (*identity, content_digest(X, ids))
         sent = (
             SentRows(np.asarray(X[n : n + size], np.float32), ids[n : n + size]) for n in starts
         )

@@ -42,7 +42,8 @@ from opensetda.usecases.read_run import manifest_columns, read_rows
 
 SUFFIXES = (".csv", ".parquet")
 # Images, and rows, whose features are in memory at a time.
-PART, PART_ROWS = 512, 8192
+PART = 512
+PART_ROWS = 8192
 # A run that is replaced as often as that while it is read is not worth waiting for.
 _TRIES = 3
 
@@ -112,7 +113,8 @@ def predict(
     PredictionTable or WrittenLabels
         The labels, or with `out` what was written.
     """
-    tables, listener = tables or TableOptions(), listener or RunListener()
+    tables = tables or TableOptions()
+    listener = listener or RunListener()
     give_backbone(backbone)
     if is_dataset(samples):
         rows = rows_of(samples, "samples")
@@ -148,7 +150,10 @@ def _predict_here(
     listener: RunListener,
 ) -> PredictionTable | WrittenLabels:
     """Label samples in this process."""
-    counts, broken, made, listed = Counter[str](), list[Broken](), list[PredictionTable](), None
+    counts = Counter[str]()
+    broken = list[Broken]()
+    made = list[PredictionTable]()
+    listed = None
     formulas: list[str] = []
     sample = SampleOfRows()
     with temporary_folder(None if place is None else place.resolve()) as scratch:
@@ -160,9 +165,7 @@ def _predict_here(
             parts = image_parts(folder, images, columns, broken, listener)
         model = folder.model()
         with closing(parts):
-            labelled = (
-                (part[0], PredictionTable.of_samples(model, *part, id_name)) for part in parts
-            )
+            labelled = ((X, PredictionTable.of_samples(model, X, ids, id_name)) for X, ids in parts)
             if place is None:
                 made += (table for _, table in labelled)
             else:
@@ -197,17 +200,20 @@ def _predict_parts(
     """Label samples on dask."""
     if place[0] is None:
         raise InputError("scheduler: give out, too, a folder to make")
-    run, sha256 = absolute(folder.path), file_record(folder.path / MANIFEST)["sha256"]
+    run = absolute(folder.path)
+    sha256 = file_record(folder.path / MANIFEST)["sha256"]
     job = on_cluster.LabelsBy(run, sha256, tables, absolute("."), read_rows)
-    broken, listed, noun = list[Broken](), None, "row" if images is None else "image"
+    broken = list[Broken]()
+    listed = None
+    noun = "row" if images is None else "image"
     if images is None:
         samples = samples[0] if isinstance(samples, list | tuple) else samples
         written: Any = on_cluster.rows_in_parts(job, folder, samples, place)
     else:
         columns = manifest_columns(folder, tables)
         written, broken, listed = on_cluster.images_in_parts(job, images, columns, place)
-    counts = on_cluster.count_labels(written), folder.unknown_label, noun
-    return WrittenLabels(place[0], *counts, len(broken), listed)
+    counts = on_cluster.count_labels(written)
+    return WrittenLabels(place[0], counts, folder.unknown_label, noun, len(broken), listed)
 
 
 def with_run(run: Run, use: Callable[[RunFolder], T]) -> T:
@@ -253,7 +259,8 @@ def find_images(folder: RunFolder, samples: Any, options: TableOptions) -> list[
 
 def _row_parts(table: FeatureTable, listener: RunListener) -> _Parts:
     """Yield rows and their ids, numbers without any."""
-    X, ids = table.X, table.ids
+    X = table.X
+    ids = table.ids
     for note in table.notes:
         listener.warn(note)
     with listener.counting("predict", "row") as progress:
@@ -279,7 +286,8 @@ def image_parts(
     `chosen` are the places of some images, None for all.
     """
     total = sum(1 for _ in iterate_entries(images, columns))
-    entries, done = all_there(iterate_entries(images, columns), total, images), count(1)
+    entries = all_there(iterate_entries(images, columns), total, images)
+    done = count(1)
     if chosen is not None:
         total = len(chosen)
         entries = (entry for place, entry in enumerate(entries) if place in chosen)
@@ -337,7 +345,9 @@ def extract_features(
     scheduler : str, Path or distributed.Client, optional
         As in `predict`; `out` is then a folder of Parquet parts, and no cache is used.
     """
-    options, listener, place = options or ImageOptions(), listener or RunListener(), Path(out)
+    options = options or ImageOptions()
+    listener = listener or RunListener()
+    place = Path(out)
     columns = image_columns(tables or TableOptions())
     if scheduler is not None:
         how = place, scheduler, overwrite, listener

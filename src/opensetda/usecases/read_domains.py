@@ -104,34 +104,39 @@ def load(
 
 def is_image_request(request: FitRequest) -> bool:
     """Whether source and target are images; an `InputError` at an option for the other kind."""
-    domains = near(request.source), near(request.target)
-    kinds = [is_image_data(path, image_columns(request.tables)) for path in domains]
-    if kinds[0] != kinds[1]:
-        raise two_kinds(*domains[:: 1 if kinds[0] else -1])
+    source = near(request.source)
+    target = near(request.target)
+    columns = image_columns(request.tables)
+    is_image = is_image_data(source, columns)
+    if is_image != is_image_data(target, columns):
+        raise two_kinds(source, target) if is_image else two_kinds(target, source)
     for given in (request.tables, request.images):
         for name, (_, option) in declared(type(given)).items():
-            is_wrong = name in (_FOR_TABLES if kinds[0] else _FOR_IMAGES)
+            is_wrong = name in (_FOR_TABLES if is_image else _FOR_IMAGES)
             if is_wrong and getattr(given, name) != getattr(type(given)(), name):
-                what = ("images", "tables or lists") if kinds[0] else ("a feature table", "images")
-                problem = f"{domains[0]} is {what[0]}; this option is for {what[1]}"
+                problem = f"{source} is a feature table; this option is for images"
+                if is_image:
+                    problem = f"{source} is images; this option is for tables or lists"
                 raise InputError(f"{option.flag.split()[0]}: {problem}")
-    return kinds[0]
+    return is_image
 
 
 def load_tables(
     request: FitRequest, scratch: Path | None = None, arrays: Domains | None = None
 ) -> FitData:
     """Read two feature tables, unless they are `arrays`."""
-    columns, domains = table_columns(request.tables), (near(request.source), near(request.target))
+    columns = table_columns(request.tables)
     try:
-        source, target = arrays or read_domains(*domains, columns, scratch=scratch)
+        source, target = arrays or read_domains(
+            near(request.source), near(request.target), columns, scratch=scratch
+        )
     except ColumnsError as error:
         raise ColumnsError(error.problems, error.options, request.command) from None
     return fit_data(
         request,
         (source, target),
         (source.X, target.X),
-        columns={**asdict(columns), **asdict(source.plan)},
+        columns=asdict(columns) | asdict(source.plan),
         feature_names=source.feature_names or target.feature_names,
         summary=f"{target.X.shape[1]:,} features",
         warnings=source.notes,
@@ -145,7 +150,8 @@ def load_images(
     columns = image_columns(request.tables)
     listed = read_image_domains(near(request.source), near(request.target), columns)
     recipe, extraction = features_of(listed, request.images, progress, scratch)
-    rows, n_source = extraction.rows, len(listed[0])
+    rows = extraction.rows
+    n_source = len(listed[0])
     source = listed[0].select(rows[rows < n_source])
     target = listed[1].select(rows[rows >= n_source] - n_source)
     if not len(target):
@@ -216,7 +222,8 @@ def fit_data(
 
 def image_recipe(options: ImageOptions) -> Recipe:
     """Return how images become features."""
-    name, views = options.backbone or DEFAULT_BACKBONE, options.views or 1
+    name = options.backbone or DEFAULT_BACKBONE
+    views = options.views or 1
     return resolve(name, options.weights, options.size, views)
 
 
@@ -237,7 +244,8 @@ def features_of(
     with folder or nullcontext() as cache:
         extraction = extract(recipe, ids, paths, cache, progress, scratch=scratch)
     if options.strict and extraction.broken:
-        first, advice = extraction.broken[0], "repair or remove it, or leave out --strict"
+        first = extraction.broken[0]
+        advice = "repair or remove it, or leave out --strict"
         raise InputError(f"{first.path}: {first.reason}; {advice}")
     return recipe, extraction
 
@@ -272,7 +280,8 @@ class GivenArrays(mapped.Arrays):
     """Arrays of a caller, checked like those of a file; errors begin with `name`."""
 
     def __init__(self, name: str, **arrays: Any) -> None:
-        self.path, self.names = Path(name), tuple(arrays)
+        self.path = Path(name)
+        self.names = tuple(arrays)
         self._arrays = {key: np.asanyarray(values) for key, values in arrays.items()}
 
     def _array(self, name: str) -> tuple[npt.NDArray[Any], str]:
@@ -290,8 +299,9 @@ def domain_tables(source: Any, target: Any, options: TableOptions | None = None)
     columns = table_columns(options or TableOptions())
     if is_frame(source) and is_frame(target):
         own = None if labels is None else (columns.label, GivenArrays("source", y=labels).text("y"))
-        frames = frame_table(source, "source", own), frame_table(target, "target")
-        return read_domains(*frames, columns)
+        return read_domains(
+            frame_table(source, "source", own), frame_table(target, "target"), columns
+        )
     if columns != TableColumns():
         raise InputError("tables: for files and DataFrames; source and target are arrays")
     if labels is None:
