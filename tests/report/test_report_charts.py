@@ -23,7 +23,7 @@ from opensetda.report.charts import (
     short_number,
 )
 from opensetda.report.content import Confusion
-from opensetda.report.page import _asset
+from opensetda.report.page import asset
 
 FORMULAS = ("$x_1$", r"$\frac{", "$", r"a\$b$", *HOSTILE)
 
@@ -98,9 +98,9 @@ def test_svg_has_the_colours_and_fonts_of_the_page_and_no_ids_of_others():
 
 def test_charts_have_the_colours_of_the_figures_by_day():
     """The page names its colours, the figures have them: both are of one list."""
-    names = re.findall(r"(--\w+): (#\w{6});", str(_asset("light.css")))
+    names = re.findall(r"(--\w+): (#\w{6});", str(asset("light.css")))
     themed = {color.lower(): name[4:-1] for color, name in charts._COLORS.items()}
     of_classes = {color: name for color, name in themed.items() if name.startswith("--c")}
     assert of_classes == {color: name for name, color in names if color in of_classes}
-    by_night = re.findall(r"(--[\w-]+):", str(_asset("dark.css")))
-    assert by_night == re.findall(r"(--[\w-]+):", str(_asset("light.css")))
+    by_night = re.findall(r"(--[\w-]+):", str(asset("dark.css")))
+    assert by_night == re.findall(r"(--[\w-]+):", str(asset("light.css")))
