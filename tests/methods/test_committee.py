@@ -15,14 +15,13 @@ from opensetda import DAOD, Committee, InputError, MovingMeans, SmoothedMeans
 from opensetda.methods import committee as module
 from opensetda.methods.committee import (
     CommitteeScorer,
-    Opinions,
     VoteTable,
     member_weights,
     seats_for,
-    share_of_votes,
     sharpness_of,
 )
 from opensetda.metrics.open_set import expected_calibration_error
+from opensetda.share.confidence import alarm_warnings, class_alarms, doubt
 from opensetda.share.decision import unknown_votes
 
 MEMBERS = 5
@@ -201,34 +200,69 @@ def test_the_committee_is_at_least_as_good_as_its_median_member(told, hard):
 # The share ----------------------------------------------------------------------------------
 
 
-def test_a_given_share_is_the_share_of_labels_that_are_unknown(told, hard):
+def test_about_a_given_share_is_labelled_unknown(told, hard):
     rejected = (told.transduction_ == "unknown").sum()
-    assert abs(rejected - 0.4 * len(hard.target_features)) <= 1
+    assert rejected / len(hard.target_features) == pytest.approx(0.4, abs=0.05)
 
 
-def test_votes_for_different_classes_are_no_votes_for_unknown():
-    """All disagree about the class, so a plain vote would call more unknown than asked for."""
+def test_a_given_share_of_none_stays_none(hard):
+    assert (fit_task(Committee(0.0), hard).transduction_ != "unknown").all()
+
+
+def test_what_members_agree_on_by_mistake_is_doubted():
+    """Members that see few classes say less; labels keep their order."""
+    doubts = [doubt(n_classes) for n_classes in (2, 3, 5, 10)]
+    assert doubts == sorted(doubts, reverse=True)
+    assert doubt(1000) == doubts[-1]
+    scorer = CommitteeScorer({}, ["none"] * 3, [], 3)
+    tables = [VoteTable(torch.zeros(1).double(), torch.zeros(1).double()) for _ in range(3)]
+    known = torch.ones(4, 3, dtype=torch.float64)
+    nearest = torch.tensor([[0, 0, 2], [0, 1, 1], [2, 2, 2], [0, 1, 2]])
+    scorer.let_vote(tables, np.full(3, 1 / 3))
+    plain, margin = scorer.vote(known, nearest)
+    scorer.sharpen(1.0, doubt=0.4)
+    doubted, smaller = scorer.vote(known, nearest)
+    np.testing.assert_allclose(doubted, 0.6 * plain + 0.1)
+    np.testing.assert_allclose(smaller, 0.6 * margin)
+
+
+def alarmed(votes, labels, of_source=(0.5, 0.5)):
+    return class_alarms(np.array(votes), np.array(labels), np.array(of_source), ["cat", "dog"])
+
+
+def test_a_class_that_the_targets_have_lost_is_named_first():
+    surely = [[0.95, 0.0, 0.05]] * 20
+    lost = [[0.0, 0.4, 0.6]] * 20
+    (alarm,) = alarmed(surely + lost, [0] * 20 + [2] * 20)
+    assert (alarm.name, alarm.labelled, alarm.expected) == ("dog", 0, 10)
+    (line,) = alarm_warnings([alarm])
+    assert "'dog' (no target has this label" in line
+
+
+def test_a_class_whose_votes_are_split_is_named():
+    surely = [[0.95, 0.0, 0.05]] * 20
+    split = [[0.3, 0.36, 0.34]] * 20
+    (alarm,) = alarmed(surely + split, [0] * 20 + [1] * 20)
+    assert alarm.name == "dog"
+    assert "36% sure" in alarm.sentence
+
+
+def test_sure_classes_are_not_named():
+    votes = [[0.95, 0.0, 0.05]] * 20 + [[0.0, 0.9, 0.1]] * 20
+    assert alarmed(votes, [0] * 20 + [1] * 20) == ()
+    assert alarm_warnings(()) == ()
+
+
+def test_alarms_are_raised_first():
     rng = np.random.default_rng(0)
-    known = rng.normal(size=(300, 5))
-    nearest = rng.integers(0, 8, (300, 5))
-    equal = np.full(5, 0.2)
-    share = share_of_votes(Opinions(known, nearest), equal, 0.3, 0.13, 8)
-    assert share < 0.3
-
-    def rejected(share):
-        tables = [VoteTable.fit(column, share, 0.13) for column in known.T]
-        scorer = CommitteeScorer({}, ["none"] * 5, [], 8)
-        scorer.let_vote(tables, equal)
-        _, margin = scorer.vote(torch.from_numpy(known), torch.from_numpy(nearest))
-        return (margin < 0).double().mean()
-
-    assert rejected(share) == pytest.approx(0.3, abs=0.01)
-    assert rejected(0.3) > 0.4
-
-
-def test_a_given_share_needs_no_evidence(hard, monkeypatch):
-    monkeypatch.setattr("opensetda.share.report.gather_evidence", None)
-    assert fit_task(Committee(0.25), hard).openness_ == 0.25
+    X = np.concatenate([4 * np.eye(8)[np.arange(90) % 3] + rng.normal(size=(90, 8)) for _ in "ab"])
+    # The third class looks like nothing of the source in the target.
+    X[92::3] = rng.normal(size=(30, 8)) * 3
+    y = np.array(["cat", "dog", "horse"])[np.arange(180) % 3]
+    with pytest.warns(UserWarning, match="horse"):
+        method = Committee().fit(X, y, np.repeat([0, -1], 90))
+    assert method.alarms_[0]["name"] == "horse"
+    assert "horse" in method.openness_report_.warnings[0]
 
 
 def test_a_wrong_scaling_is_refused(hard):
@@ -300,11 +334,12 @@ def test_a_warning_if_the_members_disagree_and_none_if_they_agree(untold):
         Committee(0.4).fit(X, y, noise)
 
 
-def test_a_member_fitted_alone_scores_as_in_the_committee(told, hard):
+def test_a_member_fitted_alone_scores_as_in_the_committee(untold, hard):
     """Nothing is hidden in the committee: its first member is `MovingMeans` on ranks."""
-    alone = fit_task(MovingMeans(0.4), hard)
-    known, nearest = told.scorer_.opinions(torch.from_numpy(hard.target_features))
+    share = untold.openness_
+    alone = fit_task(MovingMeans(share), hard)
+    known, nearest = untold.scorer_.opinions(torch.from_numpy(hard.target_features))
     np.testing.assert_allclose(known[:, 0], alone.transduction_scores_, atol=1e-6)
     np.testing.assert_array_equal(alone.classes_[nearest[:, 0]], alone.transduction_nearest_)
-    last = fit_task(SmoothedMeans(0.4, scaling="ranks"), hard)
+    last = fit_task(SmoothedMeans(share, scaling="ranks"), hard)
     np.testing.assert_allclose(known[:, -1], last.transduction_scores_, atol=1e-6)

@@ -91,8 +91,8 @@ def test_the_command_prints_share_and_refit(folder, monkeypatch, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[1] == "30 decisions saved: run/corrections.csv"
     assert lines[2] == (
-        "audited share of unknowns: 0.30 (0.18 to 0.45), by 9 of 30 and the scores of all "
-        "targets; the run used 0.50"
+        "audited share of unknowns: 30% (18% to 45%), by 9 of 30 and the scores of all "
+        "targets; the run used 50%"
     )
     refit = "osda fit a.csv 'my b.csv' --seed 3 --out run-2 --corrections run/corrections.csv"
     assert lines[3].removeprefix("  learn    ") == refit

@@ -66,7 +66,7 @@ def test_shares_of_generated_shifts(shift):
     holds = [
         found.low <= share <= found.high for found, share in zip(estimates, OPENNESS, strict=True)
     ]
-    assert sum(holds) >= len(holds) - (2 if shift == "noise" else 0)
+    assert sum(holds) >= len(holds) - (2 if shift == "noise" else 1)
     shares = [found.share for found in estimates]
     assert shares == sorted(shares)
 
@@ -82,19 +82,16 @@ def test_a_tiny_share_is_none(monkeypatch, share, used):
 
 # In words -----------------------------------------------------------------------------------
 
-WHY = "hidden classes alone say 0.52, and 38% of the targets score below nine tenths of the source"
-
 
 @pytest.mark.parametrize(
     ("openness", "found", "followed", "words"),
     [
-        ("auto", 0.5, None, f"estimated: {WHY}"),
-        ("auto", 0.0, None, f"no unknowns were found, so nothing is rejected ({WHY})"),
+        ("auto", 0.5, None, "estimated from the data alone"),
+        ("auto", 0.0, None, "no unknowns were found, so nothing is rejected"),
         (0.4, 0.5, None, "as given"),
         (
             *("auto", 0.5, 0.4),
-            "what the method's own boundary rejects; the data look like 0.50 (0.36 to 0.64) "
-            f"({WHY})",
+            "what the method's own boundary rejects; the data look like 50% (36% to 64%)",
         ),
     ],
 )
@@ -125,8 +122,9 @@ def test_an_interval_that_is_wide():
     assert warning.startswith("the share of unknowns is uncertain (34% to 66%): mark 30 targets")
     assert "--openness" in warning
     assert "osda review" in warning
-    assert report.spread == pytest.approx(np.hypot(RANKING_SPREAD, 0.16 / 1.645))
-    assert report_of(0.5, 0.5, half=0.2).spread == RANKING_SPREAD
+    assert report.spread == RANKING_SPREAD == report_of(0.5, 0.5, half=0.2).spread
+    # Of few targets the share is hardly known.
+    assert report_of("auto", 0.5, half=0.5).spread == pytest.approx(0.5 / 1.645)
 
 
 @pytest.mark.parametrize(("share", "below"), [(0.5, HARDLY_KNOWN), (LARGEST_SHARE, 0.0)])
@@ -139,7 +137,7 @@ def test_hardly_anything_known(share, below):
 def test_equal_targets_that_are_not_separated():
     assert report_of("auto", 0.4, rejected=0.41).warnings == ()
     (warning,) = report_of("auto", 0.4, rejected=0.0).warnings
-    assert warning.startswith("the share of unknowns is 0.40, but 0% of the targets are rejected")
+    assert warning.startswith("the share of unknowns is 40%, but 0% of the targets are rejected")
 
 
 # What may be given --------------------------------------------------------------------------

@@ -94,7 +94,7 @@ def test_an_audit_needs_no_labels(tmp_path):
     assert marks.rows.tolist() == [0, 1, 2, 3]
     assert marks.labels.tolist() == [KNOWN, 1, 2, 0]
     noted = told.noted_in(data())
-    assert noted.notes[0].endswith("; audit: 1 of 3 targets drawn at random are unknown")
+    assert noted.notes[0].endswith("; audit: 1 of 3 random targets are unknown")
     assert noted.inputs["corrections"]["audit"]["share"] == 1 / 3
 
 
@@ -178,7 +178,7 @@ def test_the_share_is_that_of_the_audit(workplace, capsys):
     corrections_file(workplace, *audited(truth, range(0, 60, 2)), header="id,label,audit")
     assert main([*FIT, *FEW_STEPS, "--corrections", "corrections.csv"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "share of unknowns: 0.33 (0.21 to 0.48), audited: 10 of 30 targets drawn at" in said
+    assert "share of unknowns: 33% (21% to 48%), audited: 10 of 30 random targets" in said
     found = RunFolder.open("run").estimates()["openness"]
     assert found["share"] == pytest.approx(1 / 3)
     assert found["estimates"]["audit"]["low"] == found["low"] == pytest.approx(0.21, abs=0.01)

@@ -19,7 +19,7 @@ import typer
 from opensetda.errors import visible
 
 if TYPE_CHECKING:
-    from opensetda.methods.base import OpenSetClassifier
+    pass
 
 DASH = "-"
 
@@ -131,21 +131,27 @@ def percent(value: float | None) -> str:
     return DASH if value is None or value != value else f"{100 * value:.1f}"
 
 
-def show_estimates(classifier: OpenSetClassifier) -> None:
+def show_estimates(classifier: Any) -> None:
     """Print what was estimated without labels."""
     from opensetda.features.scaling import SENTENCES
+    from opensetda.share.confidence import right_range
     from opensetda.share.report import ShareSource
 
     report = classifier.openness_report_
     scaling = classifier.scaler_.name
     # Otherwise the interval is not that of the share; the origin says what the data look like.
     has_interval = report.source in (ShareSource.ESTIMATED, ShareSource.AUDITED)
-    interval = f" ({report.low:.2f} to {report.high:.2f})" if has_interval else ""
-    say(f"share of unknowns: {report.share:.2f}{interval}, {report.origin}")
+    interval = f" ({report.low:.0%} to {report.high:.0%})" if has_interval else ""
+    say(f"share of unknowns: {report.share:.0%}{interval}, {report.origin}")
     members = getattr(classifier, "members_", None)
     say(f"members: {', '.join(members)}" if members else f"columns: {SENTENCES[scaling]}")
-    right = float(classifier.transduction_confidence_.mean())
-    say(f"about {right:.0%} of these labels should be right (the mean confidence)")
+    confidence = classifier.transduction_confidence_
+    if not members:
+        say(f"mean confidence: {confidence.mean():.0%}, the method's own, often too high")
+        return
+    low, high = right_range(confidence)
+    say(f"about {low:.0%} to {high:.0%} of these labels should be right")
+    say(classifier.separation_["sentence"])
 
 
 # tables --------------------------------------------------------------------------------------

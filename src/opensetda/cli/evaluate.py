@@ -62,14 +62,14 @@ def evaluate(
         run, labels, label_column=columns.label, id_column=columns.id, made_by=made_by
     )
     result: dict[str, Any] = found.to_dict()
-    share = f"share of unknowns: true {found.true_openness:.2f}"
+    share = f"share of unknowns: true {found.true_openness:.0%}"
     if run.is_dir():
         folder = RunFolder.open(run)
         # The existing report does not know the true labels.
         report = report_at_end(folder.path) if (folder.path / REPORT).exists() else None
         result["openness"] = folder.estimates()["openness"]
         result["files"] = {"metrics": run / METRICS, "report": report}
-        share += f", used {result['openness']['share']:.2f}"
+        share += f", used {result['openness']['share']:.0%}"
         if len(folder.history()) > 1:
             console.show_steps(folder.history(), found.steps)
     _show_tables(found)

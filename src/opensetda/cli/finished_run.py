@@ -60,6 +60,7 @@ def show_fitted(run: FittedRun) -> None:
             "targets": counts.total(),
             **labels,
             "openness": fitted.report.to_dict(),
+            "alarms": getattr(classifier, "alarms_", []),
             "scaling": classifier.scaler_.name,
             "files": {file.name: file for file in sorted(path.iterdir())},
             "tensorboard": None if request.tensorboard is None else Path(request.tensorboard),

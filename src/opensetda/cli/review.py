@@ -60,9 +60,9 @@ def review(
     found = session.audit()
     if found["marked"]:
         console.say(
-            f"audited share of unknowns: {found['share']:.2f} ({found['low']:.2f} to "
-            f"{found['high']:.2f}), by {found['unknown']} of {found['marked']} and the scores of "
-            f"all targets; the run used {found['runShare']:.2f}"
+            f"audited share of unknowns: {found['share']:.0%} ({found['low']:.0%} to "
+            f"{found['high']:.0%}), by {found['unknown']} of {found['marked']} and the scores of "
+            f"all targets; the run used {found['runShare']:.0%}"
         )
     if len(session.decisions):
         console.say_places(learn=refit_command(session.run, session.corrections))

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.features.scaling import NONE
+from opensetda.features.separation import held_out_accuracy
 from opensetda.rows import FloatArray, IntArray, Rows, chunk_rows, unit_rows
 
 SAMPLED_ROWS = 2000  # of each domain are looked at
@@ -55,15 +56,10 @@ def _chance_accuracy(rows: FloatArray, y: IntArray) -> tuple[float, float] | Non
 
     No row is part of its class mean; classes of one row are left out. Each class counts the same.
     """
-    sums = np.stack([rows[y == label].sum(axis=0) for label in range(int(y.max()) + 1)])
-    cosine = rows @ unit_rows(sums).T
-    cosine[np.arange(len(y)), y] = (rows * unit_rows(sums[y] - rows)).sum(axis=1)
-    right = cosine.argmax(axis=1) == y
-    several = np.flatnonzero(np.bincount(y) > 1)
-    if not len(several):
+    accuracy = held_out_accuracy(rows, y)
+    if accuracy is None:
         return None
-    accuracy = float(np.mean([right[y == label].mean() for label in several]))
-    guessed = 1 / len(sums)
+    guessed = 1 / (int(y.max()) + 1)
     # Two standard deviations above guessing; of few rows that would be all there is.
     noise = min(2 * np.sqrt(guessed * (1 - guessed) / len(y)), 0.1)
     return (accuracy, guessed) if accuracy <= guessed + noise else None

@@ -15,6 +15,7 @@ from opensetda.features.alignment import COMPONENTS, WHITENING, aligned
 from opensetda.features.doubts import find_doubts
 from opensetda.features.scaling import NONE, RANKS, SENTENCES, STANDARD, Scaling
 from opensetda.features.search import last_reached
+from opensetda.features.separation import Separation, held_out_accuracy, mixing
 from opensetda.features.transformer import DomainTransformer
 from opensetda.methods.base import OpenSetClassifier, in_blocks
 from opensetda.methods.daod import DAOD
@@ -22,6 +23,7 @@ from opensetda.methods.means.estimator import MovingMeans, SmoothedMeans
 from opensetda.methods.saving import part
 from opensetda.progress import finish_step
 from opensetda.rows import Domains, IntArray, Rows
+from opensetda.share.confidence import alarm_warnings, class_alarms, doubt
 from opensetda.share.decision import (
     Decision,
     Matrix,
@@ -31,7 +33,7 @@ from opensetda.share.decision import (
     Vector,
     unknown_votes,
 )
-from opensetda.share.evidence import FEWEST_TARGETS
+from opensetda.share.evidence import FEWEST_TARGETS, estimate_share, gather_evidence
 from opensetda.share.report import OpennessReport, check_openness, study_openness
 
 MEMBER_ROWS = 800
@@ -43,7 +45,8 @@ AGREEMENT_WEIGHT = 4.0  # of a member's agreement with the others, in the expone
 # share given.
 SHARPENING = 6.0
 USUAL_AGREEMENT = 0.85
-QUOTA_HALVINGS = 20  # of the interval in which the share of the votes is sought
+TO_HALF = 0.25  # how far a vouched share moves to one half
+MOST_MORE = 1.5  # and how many times as large it is then, at most: none stays none
 
 
 class Seat(NamedTuple):
@@ -143,12 +146,14 @@ class CommitteeScorer(nn.Module):
     follows from the rank of its known score among those of the targets (`VoteTable`). The
     probabilities are proportional to :math:`p^\gamma`: where members agree with most labels, labels
     are right more often than their votes say, and less often where they do not (`sharpness_of`).
+    Where members see few classes, all columns get a part (`opensetda.share.confidence`).
 
     Shapes: x (n, D) -> votes for the classes (n, C), and the largest less that for unknown (n,).
     """
 
     weights: Tensor
     sharpness: Tensor
+    doubt: Tensor
 
     def __init__(
         self,
@@ -168,10 +173,12 @@ class CommitteeScorer(nn.Module):
         self.tables = nn.ModuleList(tables)
         self.register_buffer("weights", torch.from_numpy(weights))
         self.register_buffer("sharpness", torch.tensor(1.0, dtype=torch.float64))
+        self.register_buffer("doubt", torch.tensor(0.0, dtype=torch.float64))
 
-    def sharpen(self, sharpness: float) -> None:
-        """Set the exponent of the mean votes."""
+    def sharpen(self, sharpness: float, doubt: float = 0.0) -> None:
+        """Set the exponent of the mean votes, and how much of them all columns share then."""
         self.sharpness.fill_(sharpness)
+        self.doubt.fill_(doubt)
 
     def opinions(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return known scores and nearest classes by each member: (n, D) -> (n, M), (n, M)."""
@@ -196,6 +203,7 @@ class CommitteeScorer(nn.Module):
         rest = (1 - total.sum(dim=1)).clamp(min=0)
         powers = torch.cat([total, rest[:, None]], dim=1) ** self.sharpness
         probabilities = powers / powers.sum(dim=1, keepdim=True)
+        probabilities = (1 - self.doubt) * probabilities + self.doubt / (self.n_classes + 1)
         of_classes = probabilities[:, : self.n_classes]
         return of_classes, of_classes.amax(dim=1) - probabilities[:, self.n_classes]
 
@@ -223,8 +231,8 @@ class Committee(DomainTransformer, OpenSetClassifier):
     others have more weight (`member_weights`). Where the members agree, labels are right more
     often.
 
-    The parameters `openness` and `unknown_label` are those of `OpenSetClassifier`. If the share is
-    given or audited, that share of the targets is labelled unknown.
+    The parameters `openness` and `unknown_label` are those of `OpenSetClassifier`. A share that is
+    given or audited guides the votes; about as many targets are labelled unknown.
 
     Attributes
     ----------
@@ -232,6 +240,12 @@ class Committee(DomainTransformer, OpenSetClassifier):
         The members' names: method and scaling.
     agreement_ : array of shape (n_targets,)
         The share of the members that give a target of `fit` the label that it has.
+    alarms_ : list of dict
+        Classes whose labels are probably wrong or missing, the worst first: name, count, expected
+        count, confidence. See `opensetda.share.confidence`.
+    separation_ : dict
+        Whether the columns tell the classes apart in both domains, see
+        `opensetda.features.separation`.
 
     Examples
     --------
@@ -257,12 +271,24 @@ class Committee(DomainTransformer, OpenSetClassifier):
         rows = found.source, ranked.y, found.target
         given = check_openness(self.openness) is not None
         doubts = find_doubts(scaled.source, scaled.target, rows, RANKS, given)
-        return study_openness(self.openness, context.checked, rows, len(scaled.target), doubts)
+        report = study_openness(self.openness, context.checked, rows, len(scaled.target), doubts)
+        self._likely_share = report.share
+        if report.is_vouched and report.share > 0:
+            self._likely_share = estimate_share(gather_evidence(*rows), len(scaled.target)).share
+        return report
 
     def _learn(self, domains: Domains, share: float, context: FitContext) -> None:
         sample = domains.sample(MEMBER_ROWS)
         seats = seats_for(domains.n_classes)
-        openness = min(share, 1 - 1 / (len(domains.target) + 1))
+        self._of_source = np.bincount(domains.y, minlength=domains.n_classes) / len(domains.y)
+        if domains.has_target:
+            _, ranked = Scaling.applied(RANKS, sample)
+            found = aligned(ranked, COMPONENTS, WHITENING)
+            accuracy = held_out_accuracy(found.source, ranked.y) or 0.0
+            self._separation = Separation(accuracy, mixing(found.source, found.target), 0.0)
+        # What the data look like leads members astray less often than the true share.
+        openness = share if context.studied is not None or share == 0 else self._likely_share
+        openness = min(openness, 1 - 1 / (len(domains.target) + 1))
         scalings: dict[str, Scaling] = {}
         scorers: list[nn.Module] = []
         for number, seat in enumerate(seats, start=1):
@@ -288,25 +314,29 @@ class Committee(DomainTransformer, OpenSetClassifier):
         own_labels = opinions.labels(share, report.spread, n_classes)
         weights = member_weights(own_labels)
         if report.is_vouched:
-            share = share_of_votes(opinions, weights, share, report.spread, n_classes)
+            share = share_of_votes(share)
         tables = [VoteTable.fit(known, share, report.spread) for known in opinions.known.T]
         self.scorer_.let_vote(tables, weights)
         self.decision_ = MostVotes()
-        _, labels = self.decision_.decide(self._votes_of(opinions))
+        votes, labels = self.decision_.decide(self._votes_of(opinions))
         agreement = (own_labels == labels[:, None]).mean(axis=1)
-        self.scorer_.sharpen(sharpness_of(agreement))
+        mean_agreement = float(agreement.mean())
+        alarms = class_alarms(votes, labels, self._of_source, self.classes_)
+        self.scorer_.sharpen(sharpness_of(agreement), doubt(n_classes))
         self._keep_transduction(target, self._votes_of(opinions))
         self.agreement_ = agreement[np.argsort(target.index)]
         self.openness_ = report.share
+        self.alarms_ = [alarm._asdict() for alarm in alarms]
+        self.separation_ = replace(self._separation, agreement=mean_agreement).to_dict()
         finished = report.finished(report.share, own_boundary=False, n_targets=len(target))
-        disagreement = 1 - float(agreement.mean())
+        warnings = [*alarm_warnings(alarms), *finished.warnings]
+        disagreement = 1 - mean_agreement
         if disagreement > DISPUTED:
-            line = (
+            warnings.append(
                 f"the members of the committee disagree with {disagreement:.0%} of the labels: "
                 "check labels with 'osda review RUN'"
             )
-            finished = replace(finished, warnings=(*finished.warnings, line))
-        self.openness_report_ = finished
+        self.openness_report_ = replace(finished, warnings=tuple(warnings))
 
     def _opinions_of(self, target: Rows) -> Opinions:
         """Ask the members about targets, in the order of the rows."""
@@ -360,7 +390,7 @@ class Committee(DomainTransformer, OpenSetClassifier):
         names = [seat.scaling for seat in seats]
         scorer = CommitteeScorer(scalings, names, scorers, len(self.classes_))
         scorer.let_vote(tables, arrays["weights"].numpy())
-        scorer.sharpen(float(arrays["sharpness"]))
+        scorer.sharpen(float(arrays["sharpness"]), float(arrays["doubt"]))
         return scorer
 
 
@@ -394,29 +424,10 @@ def sharpness_of(agreement: Vector) -> float:
     return float(np.exp(SHARPENING * (agreement.mean() - USUAL_AGREEMENT)))
 
 
-def share_of_votes(
-    opinions: Opinions, weights: Vector, share: float, spread: float, n_classes: int
-) -> float:
-    """Return the share by which members have to vote so that this share is labelled unknown.
+def share_of_votes(share: float) -> float:
+    """Return the share by which members vote if a person vouches for this one.
 
-    Votes of members that disagree about the class are split, and unknown wins more easily.
+    Where known and unknown scores overlap, the true share rejects few unknowns if it is small, and
+    few knowns stay if it is large (`docs/experiments.md`).
     """
-    wanted = round(share * len(opinions.known))
-    rows = np.arange(len(opinions.known))
-    low = 0.0
-    high = 1.0
-    best = share
-    for _ in range(QUOTA_HALVINGS):
-        for_unknown = weights * opinions.unknown_votes(best, spread)
-        for_class = np.zeros((len(rows), n_classes))
-        for member, nearest in enumerate(opinions.nearest.T):
-            for_class[rows, nearest] += weights[member] - for_unknown[:, member]
-        count = int((for_unknown.sum(axis=1) > for_class.max(axis=1)).sum())
-        if count == wanted:
-            break
-        if count < wanted:
-            low = best
-        else:
-            high = best
-        best = (low + high) / 2
-    return best
+    return min((1 - TO_HALF) * share + TO_HALF / 2, MOST_MORE * share)

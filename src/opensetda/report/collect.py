@@ -80,7 +80,7 @@ class _Collector:
         return Report(
             title=f"{name}: {_counted(len(table), noun)} labelled by {settings['method']}",
             noun=noun,
-            headline=_headline(name, noun, table, counts),
+            headline=_headline(name, noun, table, counts, parts.estimates.get("right")),
             how=tuple(self._how()),
             n_target=len(table),
             counts=counts,
@@ -115,6 +115,9 @@ class _Collector:
         if chain := self.run.chain:
             agree = f"the run before gives {chain[-1]['agreement']:.0%} of the labels, too"
             yield f"Adapted {_counted(len(chain), 'time')} since labelled data; {agree}."
+        if separation := self.parts.estimates.get("separation"):
+            yield f"{separation['sentence'].capitalize()}."
+            return
         yield f"Columns: {SENTENCES[self.run.settings['scaling']]}."
 
     def _lost_images(self) -> list[str]:
@@ -216,15 +219,23 @@ def _most_and_least_sure(
             yield count, ordered[:half], ordered[::-1][: min(many, len(rows) - half)]
 
 
-def _headline(name: str, noun: str, table: PredictionTable, counts: Sequence[LabelCount]) -> str:
+def _headline(
+    name: str,
+    noun: str,
+    table: PredictionTable,
+    counts: Sequence[LabelCount],
+    right: Sequence[float] | None,
+) -> str:
     *classes, unknown = counts
     known, corrected = len(table) - unknown.count, int((~own_labels(table)).sum())
     line = (
         f"Of {_counted(len(table), noun)} in {name}, {known:,} look{'s' if known == 1 else ''} "
         f"like one of the {len(classes)} known classes, and {unknown.count:,} "
-        f"({100 * unknown.share:.0f}\u202f%) like none of them. "
-        f"About {100 * table.confidence.mean():.0f}\u202f% of these labels should be right."
+        f"({100 * unknown.share:.0f}\u202f%) like none of them."
     )
+    if right is not None:
+        low, high = (f"{100 * part:.0f}" for part in right)
+        line += f" About {low} to {high}\u202f% of these labels should be right."
     if corrected:
         verb = "was" if corrected == 1 else "were"
         line += f" {_counted(corrected, 'label')} {verb} set manually."

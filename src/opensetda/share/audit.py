@@ -83,9 +83,9 @@ class Audit(NamedTuple):
     @property
     def sentence(self) -> str:
         """What was found, in words."""
-        found = f"{self.unknown.sum():,} of {len(self.rows):,} targets drawn at random are unknown"
+        found = f"{self.unknown.sum():,} of {len(self.rows):,} random targets are unknown"
         if self.unsettled.any():
-            return f"{found}, and {self.unsettled.sum():,} unknown or of a new class"
+            return f"{found}, {self.unsettled.sum():,} more may be, or of a class named since"
         return found
 
 

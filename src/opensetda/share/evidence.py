@@ -22,6 +22,7 @@ USUAL = 0.4  # the share of unknowns that most data have, about
 MOVE = 0.5  # how far class means move to the surest targets of their class
 LOWEST = 0.1  # targets are compared with the source rows that score lowest, this share of them
 
+MOST_TRUST = 0.8  # in hidden classes alone
 MANY_CLASSES = 1000  # with more, no matrix has a row for each
 CONFIDENCE = 0.9  # probability with which an interval should contain the true share
 LARGEST_SHARE = 0.97  # with no known targets the steps could not learn
@@ -33,7 +34,8 @@ FEWEST_TARGETS = 20  # with fewer targets the interval is [0, 1], and a warning 
 # Columns: constant, then the figures of `Evidence`.
 WEIGHTS = np.array([[0.325, -0.030, -0.041, -0.168, 0.121], [-0.239, 0.118, 0.255, 0.046, 0.142]])
 # Half the width of the interval, and what full trust in hidden classes adds.
-HALF_WIDTH = (0.261, -0.054)
+HALF_WIDTH = (0.22, -0.11)
+TO_USUAL = 0.5  # how far a share moves to the usual one if hidden classes are not trusted at all
 
 
 class Evidence(NamedTuple):
@@ -65,7 +67,7 @@ class ShareEstimate:
     high: float
 
     def __str__(self) -> str:
-        return f"{self.share:.2f} ({self.low:.2f} to {self.high:.2f})"
+        return f"{self.share:.0%} ({self.low:.0%} to {self.high:.0%})"
 
 
 def gather_evidence(source: FloatArray, y: IntArray, target: FloatArray) -> Evidence:
@@ -169,7 +171,7 @@ def many_classes(n_classes: int) -> float:
 
 def trust_in_hidden(n_classes: float) -> float:
     """Return how far hidden classes alone decide: 0 for up to 5 known ones, 0.8 from 9 on."""
-    return min(max(0.0, n_classes / 5 - 1), 0.8)
+    return min(max(0.0, n_classes / 5 - 1), MOST_TRUST)
 
 
 def estimate_share(evidence: Evidence, n_targets: int) -> ShareEstimate:
@@ -179,6 +181,8 @@ def estimate_share(evidence: Evidence, n_targets: int) -> ShareEstimate:
     trust = trust_in_hidden(evidence.n_classes)
     weighed = float(np.clip(many @ WEIGHTS @ values, *USUAL_SHARES))
     share = (1 - trust) * weighed + trust * evidence.by_hidden
+    weak = TO_USUAL * (1 - trust / MOST_TRUST)
+    share = (1 - weak) * share + weak * USUAL
     half = HALF_WIDTH[0] + trust * HALF_WIDTH[1]
     low, high = (0.0, 1.0) if n_targets < FEWEST_TARGETS else (share - half, share + half)
     return ShareEstimate(share, max(low, 0.0), min(high, 1.0))

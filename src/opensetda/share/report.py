@@ -36,7 +36,7 @@ HARDLY_KNOWN = 0.95  # this share of the targets scores below nine tenths of the
 NOT_SEPARATED = 0.05  # the share that is rejected differs by more from the one to use
 # Deviation, as a share of all targets, of the rank of a target by one method: of two methods with
 # the same share, some targets are unknown to one only.
-RANKING_SPREAD = 0.13
+RANKING_SPREAD = 0.2
 DEVIATIONS = 1.645  # from the middle of a normal distribution to the ends of a 90 % interval
 # The end of a warning.
 _HOW = "give the share if you know it (--openness)"
@@ -84,7 +84,7 @@ class OpennessReport:
     def spread(self) -> float:
         """Deviation of the share by which targets are unknown, see `unknown_votes`."""
         half = (self.high - self.low) / 2
-        return float(np.hypot(RANKING_SPREAD, half / DEVIATIONS))
+        return max(RANKING_SPREAD, half / DEVIATIONS)
 
     def share_of(self, known: FloatArray) -> float:
         """Return the share by which the targets with these known scores are unknown.
@@ -105,20 +105,14 @@ class OpennessReport:
         """Where the share comes from, in words."""
         if self.evidence is None:
             return "as given"
-        why = (
-            f"hidden classes alone say {self.evidence.hidden:.2f}, and "
-            f"{self.evidence.below:.0%} of the targets score below nine tenths of the source"
-        )
-        if self.source is ShareSource.ESTIMATED:
-            none = f"no unknowns were found, so nothing is rejected ({why})"
-            return f"estimated: {why}" if self.found_unknowns else none
-        whence = "what the method's own boundary rejects"
         if self.source is ShareSource.AUDITED:
-            whence = f"audited: {self.audit}"
-        looks = (
-            f"look like {self.estimates[ESTIMATE]}" if self.found_unknowns else "show no unknowns"
-        )
-        return f"{whence}; the data {looks} ({why})"
+            return f"audited: {self.audit}"
+        if not self.found_unknowns:
+            return "no unknowns were found, so nothing is rejected"
+        if self.source is ShareSource.ESTIMATED:
+            return "estimated from the data alone"
+        whence = "what the method's own boundary rejects"
+        return f"{whence}; the data look like {self.estimates[ESTIMATE]}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that JSON can hold."""
@@ -156,7 +150,7 @@ class OpennessReport:
             warnings.append(f"fewer than {FEWEST_TARGETS} targets: their labels are uncertain")
         elif abs(rejected - report.share) > max(NOT_SEPARATED, 1 / n_targets):
             warnings.append(
-                f"the share of unknowns is {report.share:.2f}, but {rejected:.0%} of the targets "
+                f"the share of unknowns is {report.share:.0%}, but {rejected:.0%} of the targets "
                 "are rejected: many score the same; check that they are not copies of each other"
             )
         return replace(report, warnings=tuple(warnings))

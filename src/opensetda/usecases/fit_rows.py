@@ -42,9 +42,10 @@ from opensetda.runs.integrity import Manifest
 from opensetda.runs.options import SAMPLE, SMALLEST_SAMPLE
 from opensetda.runs.predictions import IMAGE_ID, PredictionTable, PredictionWriter, row_numbers
 from opensetda.runs.sample_map import RunView
+from opensetda.share.confidence import right_range
 from opensetda.share.decision import rejection_cut
 from opensetda.share.report import OpennessReport
-from opensetda.system.files import plain, write_json
+from opensetda.system.files import in_shell, plain, write_json
 from opensetda.system.memory import peak_megabytes
 from opensetda.system.sizes import FitSize
 from opensetda.usecases.corrections import Corrections
@@ -73,6 +74,12 @@ class FittedMethod:
     def warnings(self) -> tuple[str, ...]:
         """What the user should know about the labels."""
         return self.report.warnings
+
+    def naming(self, run: Path) -> FittedMethod:
+        """Return the same with warnings that name the run, so that commands can be pasted."""
+        command = f"osda review {in_shell(run)}"
+        lines = (line.replace("osda review RUN", command) for line in self.report.warnings)
+        return replace(self, report=replace(self.report, warnings=tuple(lines)))
 
 
 def read_rows_of(
@@ -233,7 +240,12 @@ def write_run(
         "openness": plain(fitted.report.to_dict()),
         # As the model has them, with infinity as a word; a committee has none.
         "rejection": state["rejection"],
+        "right": None,
+        "alarms": getattr(classifier, "alarms_", []),
+        "separation": getattr(classifier, "separation_", None),
     }
+    if estimates["separation"] is not None:
+        estimates["right"] = right_range(classifier.transduction_confidence_)
     write_json(folder / files.ESTIMATES, estimates)
     if view is not None:
         view.write(folder / files.VIEW)

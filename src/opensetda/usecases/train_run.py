@@ -138,7 +138,7 @@ def _learn(
             checkpoints=run.checkpoints,
             checked=None if corrections is None else corrections.checked,
         )
-        fitted = fit_method(method, domains, context, request.seed)
+        fitted = fit_method(method, domains, context, request.seed).naming(near(run.out))
     labels = None
     if sample is not None:
         id_name = "id" if data.recipe is None else IMAGE_ID
