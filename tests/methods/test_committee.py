@@ -13,13 +13,9 @@ from conftest import fit_task
 from feature_shifts import feature_task
 from opensetda import DAOD, Committee, InputError, MovingMeans, SmoothedMeans
 from opensetda.methods import committee as module
-from opensetda.methods.committee import (
-    CommitteeScorer,
-    VoteTable,
-    member_weights,
-    seats_for,
-    sharpness_of,
-)
+from opensetda.methods import votes as voting
+from opensetda.methods.committee import CommitteeScorer, seats_for
+from opensetda.methods.votes import VoteTable, member_weights, sharpness_of
 from opensetda.metrics.open_set import expected_calibration_error
 from opensetda.share.confidence import alarm_warnings, class_alarms, doubt
 from opensetda.share.decision import unknown_votes
@@ -136,7 +132,7 @@ def test_a_table_gives_the_votes_of_its_scores_and_what_lies_between():
 def test_large_tables_are_thinned(monkeypatch):
     known = np.random.default_rng(0).normal(size=500)
     whole = VoteTable.fit(known, 0.4, 0.1)
-    monkeypatch.setattr(module, "LEVELS", 64)
+    monkeypatch.setattr(voting, "LEVELS", 64)
     thin = VoteTable.fit(known, 0.4, 0.1)
     assert len(thin.scores) == 64
     x = torch.linspace(-3, 3, 100, dtype=torch.float64)

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from opensetda.context import FitContext
 from opensetda.features.alignment import Alignment, aligned
-from opensetda.methods.base import COUNT, NON_NEGATIVE, POSITIVE, SHARE, OpenSetClassifier, checked
+from opensetda.methods.base import OpenSetClassifier
+from opensetda.methods.parameters import COUNT, NON_NEGATIVE, POSITIVE, SHARE, checked
 from opensetda.methods.rejectors.osnn import DistanceRatioRejector
 from opensetda.rows import Domains, IntArray
 from opensetda.share.decision import Matrix, Scores, Vector, rejection_cut

@@ -17,8 +17,9 @@ from opensetda.errors import InputError
 from opensetda.features.alignment import Alignment
 from opensetda.features.transformer import DomainTransformer
 from opensetda.methods import network_parts
-from opensetda.methods.base import COUNT, POSITIVE, OpenSetClassifier, checked
+from opensetda.methods.base import OpenSetClassifier
 from opensetda.methods.inputs import FixedRows, training_inputs
+from opensetda.methods.parameters import COUNT, POSITIVE, checked
 from opensetda.methods.saving import Arrays
 from opensetda.progress import ProgressEvent, ProgressListener
 from opensetda.rows import Domains, IntArray

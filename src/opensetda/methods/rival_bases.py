@@ -14,8 +14,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils._param_validation import StrOptions
 from torch import Tensor, nn
 
-from opensetda.methods.base import NON_NEGATIVE, OpenSetClassifier, checked
+from opensetda.methods.base import OpenSetClassifier
 from opensetda.methods.network import Batch, NetworkRival, RivalNetwork
+from opensetda.methods.parameters import NON_NEGATIVE, checked
 from opensetda.methods.rejectors import REJECTORS
 from opensetda.methods.rejectors.base import Rejector
 from opensetda.methods.saving import part

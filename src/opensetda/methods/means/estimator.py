@@ -13,8 +13,9 @@ from opensetda.context import FitContext
 from opensetda.features.alignment import Aligned, Alignment, aligned, parts_of, unit
 from opensetda.features.scaling import NONE, RANKS
 from opensetda.features.transformer import DomainTransformer
-from opensetda.methods.base import COUNT, POSITIVE, SHARE, OpenSetClassifier, checked
+from opensetda.methods.base import OpenSetClassifier
 from opensetda.methods.means.scorer import LabelledRows, MeansScorer, whitening_within_classes
+from opensetda.methods.parameters import COUNT, POSITIVE, SHARE, checked
 from opensetda.methods.pseudo_labels import UNLABELLED, rank_pseudo_labels
 from opensetda.rows import Domains, IntArray
 

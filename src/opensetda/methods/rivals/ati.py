@@ -14,7 +14,7 @@ from torch import Tensor
 from opensetda.context import FitContext
 from opensetda.features.alignment import Alignment, unit
 from opensetda.features.transformer import DomainTransformer
-from opensetda.methods.base import COUNT, POSITIVE, POSITIVE_OR_INFINITE, checked
+from opensetda.methods.parameters import COUNT, POSITIVE, POSITIVE_OR_INFINITE, checked
 from opensetda.methods.rejectors import REJECTORS
 from opensetda.methods.rejectors.base import Rejector, squared_distances
 from opensetda.methods.rival_bases import RejectingRival, RejectingScorer, Saved

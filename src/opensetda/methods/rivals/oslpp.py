@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from opensetda.context import FitContext
 from opensetda.features.alignment import unit
 from opensetda.features.transformer import DomainTransformer
-from opensetda.methods.base import COUNT, OpenSetClassifier, checked
+from opensetda.methods.base import OpenSetClassifier
 from opensetda.methods.inputs import in_memory
+from opensetda.methods.parameters import COUNT, checked
 from opensetda.methods.pseudo_labels import UNLABELLED, rank_pseudo_labels
 from opensetda.rows import Domains, IntArray, Rows
 from opensetda.share.decision import Matrix, Vector

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from opensetda.methods.base import NON_NEGATIVE, checked
 from opensetda.methods.network import Batch, NetworkRival, RivalNetwork
 from opensetda.methods.network_parts import zero_linear
+from opensetda.methods.parameters import NON_NEGATIVE, checked
 
 
 class OVANetNetwork(RivalNetwork):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from opensetda.context import FitContext
 from opensetda.features.alignment import unit
-from opensetda.methods.base import POSITIVE_OR_INFINITE, checked
+from opensetda.methods.parameters import POSITIVE_OR_INFINITE, checked
 from opensetda.methods.rejectors import REJECTORS
 from opensetda.methods.rival_bases import RejectingRival, RejectingScorer
 from opensetda.rows import Domains

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
 
-from opensetda.methods.base import NON_NEGATIVE, checked
 from opensetda.methods.network import Batch, NetworkRival
 from opensetda.methods.network_parts import Discriminator, reversal_strength
+from opensetda.methods.parameters import NON_NEGATIVE, checked
 from opensetda.methods.rival_bases import ExtraClassNetwork
 
 # Shares of the training after which targets are ranked, and after which they are aligned.

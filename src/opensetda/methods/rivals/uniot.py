@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from opensetda.methods.base import COUNT, NON_NEGATIVE, checked
 from opensetda.methods.network import Batch, NetworkRival, RivalNetwork
+from opensetda.methods.parameters import COUNT, NON_NEGATIVE, checked
 from opensetda.rows import IntArray
 
 # The paper's: temperature of the softmax, entropy and marginals of the unbalanced transport,
