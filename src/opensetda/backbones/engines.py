@@ -30,7 +30,9 @@ Images = npt.NDArray[np.uint8]
 Features = npt.NDArray[np.float32]
 
 _ACCELERATOR_BATCH = 32
-_INPUT, _OUTPUT, _SAMPLES = "images", "features", "n"
+_INPUT = "images"
+_OUTPUT = "features"
+_SAMPLES = "n"
 
 
 class ExportError(Exception):
@@ -88,7 +90,8 @@ class OnnxEngine:
         import onnxruntime
 
         images = probe_images(backbone.recipe.preprocessing.size)
-        module, pixels = FromPixels(backbone).eval(), torch.from_numpy(images)
+        module = FromPixels(backbone).eval()
+        pixels = torch.from_numpy(images)
         graph = export(module, pixels, _INPUT, [_OUTPUT])
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -125,7 +128,8 @@ def make_engine(
     On a CPU it is ONNX Runtime, if that is installed and agrees with torch.
     """
     device: torch.device = this_process().device
-    backbone, problems = load_backbone(recipe, state), []
+    backbone = load_backbone(recipe, state)
+    problems = []
     if device.type == "cpu":
         try:
             return OnnxEngine(backbone), []
@@ -136,7 +140,8 @@ def make_engine(
 
 def export(module: nn.Module, example: Tensor, name: str, outputs: Sequence[str]) -> bytes:
     """Return a module of one input as the content of an ONNX file; the first size varies."""
-    graph, names = io.BytesIO(), [name, *outputs]
+    graph = io.BytesIO()
+    names = [name, *outputs]
     try:
         with warnings.catch_warnings(), torch.no_grad():
             # The exporter that needs no further package is deprecated.
@@ -182,7 +187,8 @@ class FromPixels(nn.Module):
     def __init__(self, backbone: ImageBackbone) -> None:
         super().__init__()
         preprocessing = backbone.recipe.preprocessing
-        mean, std = torch.tensor(preprocessing.mean), torch.tensor(preprocessing.std)
+        mean = torch.tensor(preprocessing.mean)
+        std = torch.tensor(preprocessing.std)
         self.backbone = backbone
         self.register_buffer("scale", 1 / (255 * std).view(3, 1, 1))
         self.register_buffer("shift", -(mean / std).view(3, 1, 1))

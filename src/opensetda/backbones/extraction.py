@@ -87,12 +87,14 @@ def extract(
     a matrix that is too large for memory; the caller removes it. `state` are fine-tuned weights.
     """
     started = time.perf_counter()
-    shape, file = (len(paths), recipe.width), None
+    shape = (len(paths), recipe.width)
+    file = None
     if scratch is not None and 4 * math.prod(shape) > LARGE_BYTES:
         file = scratch / "features.npy"
     X: Any = np.zeros(shape, np.float32) if file is None else new_array_file(file, "<f4", shape)
     rows: list[int] = []
-    broken, n_cached = [], 0
+    broken = []
+    n_cached = 0
     with Extractor(recipe, state) as extractor:
         for row, (features, reason, was_cached) in enumerate(extractor.outcomes(paths, cache)):
             n_cached += was_cached
@@ -109,7 +111,8 @@ def extract(
         X.flush()
         # Read-only, so that its pages can be released.
         X = np.load(file, mmap_mode="r")
-    seconds, numbers = time.perf_counter() - started, np.array(rows, dtype=np.intp)
+    seconds = time.perf_counter() - started
+    numbers = np.array(rows, dtype=np.intp)
     return Extraction(X[: len(rows)], numbers, broken, n_cached, seconds, warnings)
 
 
@@ -128,7 +131,8 @@ class Extractor(AbstractContextManager["Extractor"]):
     def __init__(
         self, recipe: Recipe, state: Mapping[str, Tensor] | None = None, workers: int | None = None
     ) -> None:
-        self.recipe, self._state = recipe, state
+        self.recipe = recipe
+        self._state = state
         self.warnings: list[str] = []
         self.engine: TorchEngine | OnnxEngine | None = None  # while nothing had to be computed
         self._building = threading.Lock()
@@ -147,7 +151,8 @@ class Extractor(AbstractContextManager["Extractor"]):
 
         `progress` is called with the number of images, whenever some are finished.
         """
-        good, reasons = [np.empty((0, self.recipe.width), np.float32)], []
+        good = [np.empty((0, self.recipe.width), np.float32)]
+        reasons = []
         for features, reason, _ in self.outcomes(paths):
             reasons.append(reason)
             if features is not None:

@@ -147,7 +147,8 @@ def load_state(network: nn.Module, state: Mapping[str, Tensor], where: object) -
     CLIP), which timm converts. Tensors that the network does not have, such as those of a
     classifier, are left out; a missing or misshapen one is an `InputError` that says `where`.
     """
-    wanted, problem = network.state_dict(), ""
+    wanted = network.state_dict()
+    problem = ""
     for candidate in (_converted(network, state), state):
         chosen = {name: value for name, value in candidate.items() if name in wanted}
         if not all(value.is_meta or bool(value.isfinite().all()) for value in chosen.values()):
@@ -187,7 +188,8 @@ def resized(
     """Resize an RGB image to a square, see `Preprocessing`."""
 
     def middle(image: Image.Image, width: int, height: int) -> Image.Image:
-        left, top = round((image.width - width) / 2), round((image.height - height) / 2)
+        left = round((image.width - width) / 2)
+        top = round((image.height - height) / 2)
         return image.crop((left, top, left + width, top + height))
 
     how = Image.Resampling[interpolation.upper()]
@@ -257,8 +259,9 @@ def cut(backbone: ImageBackbone) -> tuple[EarlyStages, LastStages, tuple[int, ..
     size = backbone.recipe.preprocessing.size
     images = torch.randn(1, 3, size, size, generator=torch.Generator().manual_seed(0))
     try:
-        layers = _layers(network)
-        early, late = EarlyStages(backbone, layers[0]), LastStages(network, *layers)
+        before, after = _layers(network)
+        early = EarlyStages(backbone, before)
+        late = LastStages(network, before, after)
         with torch.no_grad():
             activations = early(images)
             is_same = torch.equal(late(activations), network(images))

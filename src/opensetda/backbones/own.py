@@ -22,13 +22,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from opensetda.backbones.recipe import IMAGENET, Preprocessing, Recipe
-from opensetda.backbones.registry import TIMM_PREFIX, import_timm
+from opensetda.backbones.recipe import BILINEAR, IMAGENET, Preprocessing, Recipe
+from opensetda.backbones.timm_import import TIMM_PREFIX, import_timm
 from opensetda.errors import InputError, one_line
 
-HF_PREFIX, GIVEN_PREFIX = "hf:", "own:"
+HF_PREFIX = "hf:"
+GIVEN_PREFIX = "own:"
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
-_USUAL = Preprocessing(224, "crop", 256, "bilinear", *IMAGENET)
 _BICUBIC = 3  # among Pillow's resampling filters, as Hugging Face stores them
 
 
@@ -61,7 +61,8 @@ class HuggingFaceNetwork(nn.Module):
 
     def __init__(self, model: nn.Module, is_pooled: bool) -> None:
         super().__init__()
-        self.model, self.is_pooled = model, is_pooled
+        self.model = model
+        self.is_pooled = is_pooled
 
     def forward(self, images: Tensor) -> Tensor:
         """Return features."""
@@ -145,7 +146,7 @@ def _find(name: str) -> OwnNetwork:
 
 def _own(name: str, backbone: Any) -> OwnNetwork:
     """Check what was given as a network, perhaps with its preprocessing."""
-    network, how = backbone if isinstance(backbone, tuple) else (backbone, _USUAL)
+    network, how = backbone if isinstance(backbone, tuple) else (backbone, BILINEAR)
     if isinstance(network, type) or not callable(network) or not isinstance(how, Preprocessing):
         what = "a network (an nn.Module or a function of images), or a pair with a Preprocessing"
         raise InputError(f"backbone {name!r}: {type(network).__name__}; give {what}")
@@ -248,7 +249,7 @@ def _preprocessing(stored: dict[str, Any]) -> Preprocessing:
             entry = entry.get("shortest_edge") or min(entry["height"], entry["width"])
         return int(entry)
 
-    resized = side(stored.get("size", _USUAL.size))
+    resized = side(stored.get("size", BILINEAR.size))
     crops = bool(stored.get("do_center_crop"))
     size = side(stored.get("crop_size", resized)) if crops else resized
     return Preprocessing(

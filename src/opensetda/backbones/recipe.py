@@ -17,7 +17,8 @@ from opensetda.errors import InputError, one_line
 
 # Increase it when decoding or resizing changes features: older ones are then not used.
 _EXTRACTION_VERSION = 2
-LARGEST_SIDE, MOST_VIEWS = 4096, 4
+LARGEST_SIDE = 4096
+MOST_VIEWS = 4
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean and std of red, green, blue
 
 Side = Annotated[int, Field(ge=1, le=LARGEST_SIDE)]
@@ -39,6 +40,16 @@ class Preprocessing:
     interpolation: Literal["bicubic", "bilinear"]
     mean: tuple[float, float, float]  # of red, green and blue in [0, 1]
     std: tuple[Positive, Positive, Positive]
+
+
+BILINEAR = Preprocessing(
+    size=224,
+    resize="crop",
+    shorter_side=256,
+    interpolation="bilinear",
+    mean=IMAGENET[0],
+    std=IMAGENET[1],
+)
 
 
 @dataclass(frozen=True, config=_STRICT)

@@ -11,18 +11,23 @@ import importlib
 import os
 import re
 import socket
-import sys
-import threading
 from contextlib import suppress
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from opensetda.backbones.recipe import IMAGENET, LARGEST_SIDE, MOST_VIEWS, Preprocessing, Recipe
+from opensetda.backbones.recipe import (
+    BILINEAR,
+    IMAGENET,
+    LARGEST_SIDE,
+    MOST_VIEWS,
+    Preprocessing,
+    Recipe,
+)
+from opensetda.backbones.timm_import import TIMM_PREFIX, import_timm
 from opensetda.errors import InputError, choice, one_line
 from opensetda.system.files import file_record
 
@@ -30,17 +35,25 @@ if TYPE_CHECKING:
     from torch import nn
 
 DEFAULT_BACKBONE = "efficientnet-lite0"
-EMBEDDED, HUB = "embedded", "hub"
+EMBEDDED = "embedded"
+HUB = "hub"
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
-TIMM_PREFIX = "timm:"  # marks a backbone that is given by its name in timm
 
-_BILINEAR = Preprocessing(224, "crop", 256, "bilinear", *IMAGENET)
-_BICUBIC = replace(_BILINEAR, interpolation="bicubic")
-_CLIP_COLOURS = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
-_CLIP = Preprocessing(224, "crop", 224, "bicubic", *_CLIP_COLOURS)
+_BICUBIC = replace(BILINEAR, interpolation="bicubic")
+_CLIP = replace(
+    _BICUBIC,
+    shorter_side=224,
+    mean=(0.48145466, 0.4578275, 0.40821073),
+    std=(0.26862954, 0.26130258, 0.27577711),
+)
 # (x - 127) / 128, as the weights were trained.
-_LITE_COLOURS = ((127 / 255, 127 / 255, 127 / 255), (128 / 255, 128 / 255, 128 / 255))
-_LITE = Preprocessing(224, "squash", 224, "bicubic", *_LITE_COLOURS)
+_LITE = replace(
+    _BICUBIC,
+    resize="squash",
+    shorter_side=224,
+    mean=(127 / 255, 127 / 255, 127 / 255),
+    std=(128 / 255, 128 / 255, 128 / 255),
+)
 
 # The name in timm, with the tag of the weights, the width of the features, and the preprocessing.
 BACKBONES: dict[str, tuple[str, int, Preprocessing]] = {
@@ -53,8 +66,8 @@ BACKBONES: dict[str, tuple[str, int, Preprocessing]] = {
     ),
     # The paper's two. ResNet with the original weights; VGG up to fc7, of which only the
     # fully connected layers are trained.
-    "resnet50": ("resnet50.tv_in1k", 2048, _BILINEAR),
-    "vgg19": ("vgg19.tv_in1k", 4096, _BILINEAR),
+    "resnet50": ("resnet50.tv_in1k", 2048, BILINEAR),
+    "vgg19": ("vgg19.tv_in1k", 4096, BILINEAR),
     # Self-supervised ViT-S/14 and ViT-B/14.
     "dinov2-small": ("vit_small_patch14_dinov2.lvd142m", 384, _BICUBIC),
     "dinov2-base": ("vit_base_patch14_dinov2.lvd142m", 768, _BICUBIC),
@@ -84,9 +97,6 @@ BUNDLED: dict[str, tuple[str, str, str]] = {
 
 _SMALLEST_SIZE = 32
 _ANSWER_SECONDS = 6.0
-
-_importing = threading.Lock()
-_declared: list[Any] = []  # torch forgets operators whose Library object is gone
 
 
 def resolve(
@@ -168,17 +178,18 @@ def _bundled_file(name: str) -> Path:
 def _hub_file(name: str, timm_name: str) -> Path:
     from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
 
-    place, file = f"timm/{timm_name}", None
+    place = f"timm/{timm_name}"
+    file = None
     if name not in BACKBONES:
         published = _published(timm_name)
         place = "" if published.custom_load else published.hf_hub_id or ""
         file = published.hf_hub_filename
     repository, _, revision = place.partition("@")
-    wanted = repository, file or "model.safetensors"
+    file = file or "model.safetensors"
     try:
         if not repository:
             raise InputError("timm names none")
-        cached = try_to_load_from_cache(*wanted, revision=revision or None)
+        cached = try_to_load_from_cache(repository, file, revision=revision or None)
         if isinstance(cached, str):
             return Path(cached)
         if not constants.HF_HUB_OFFLINE and not getproxies():
@@ -186,7 +197,7 @@ def _hub_file(name: str, timm_name: str) -> Path:
             hub = urlsplit(os.environ.get("HF_ENDPOINT") or constants.ENDPOINT)
             port = hub.port or (80 if hub.scheme == "http" else 443)
             socket.create_connection((hub.hostname, port), _ANSWER_SECONDS).close()
-        return Path(hf_hub_download(*wanted, revision=revision or None))
+        return Path(hf_hub_download(repository, file, revision=revision or None))
     except Exception as error:
         # Errors of the hub, of its HTTP library and of the disk have no common base.
         raise InputError(
@@ -194,30 +205,6 @@ def _hub_file(name: str, timm_name: str) -> Path:
             f"({one_line(error, 120)}); give --weights FILE, or use the embedded backbone "
             f"({DEFAULT_BACKBONE})"
         ) from error
-
-
-def import_timm() -> ModuleType:
-    """Return timm; nothing else imports it.
-
-    timm imports torchvision. A torchvision whose compiled part does not load, for example the CUDA
-    build beside a CPU-only torch, fails with "operator torchvision::nms does not exist". None of
-    its compiled operators is used here, so declaring the two that it asks for is enough.
-    """
-    import torch
-
-    with _importing:
-        try:
-            importlib.import_module("torchvision")
-        except RuntimeError as error:
-            if "torchvision::nms" not in str(error):
-                raise
-            for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
-                del sys.modules[name]  # half imported
-            library: Any = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
-            for operator in ("nms", "qnms"):
-                library.define(f"{operator}(Tensor a, Tensor b, float c) -> Tensor")
-            _declared.append(library)
-        return importlib.import_module("timm")
 
 
 def build_network(timm_name: str, size: int, n_classes: int = 0, **changes: Any) -> nn.Module:
@@ -236,7 +223,8 @@ def ask_timm(name: str, size: int | None = None) -> tuple[str, int, Preprocessin
     """
     published = _published(name)
     full_name = name if "." in name or not published.tag else f"{name}.{published.tag}"
-    side, squash = published.input_size[1], published.crop_mode == "squash"
+    side = published.input_size[1]
+    squash = published.crop_mode == "squash"
     preprocessing = Preprocessing(
         side,
         "squash" if squash else "crop",

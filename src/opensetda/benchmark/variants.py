@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from opensetda.errors import InputError
-from opensetda.runs.registry import build_method, full_settings, usual_preset
+from opensetda.runs.options import usual_preset
+from opensetda.runs.registry import build_method, full_settings
 
 if TYPE_CHECKING:
     from opensetda.methods.base import OpenSetClassifier

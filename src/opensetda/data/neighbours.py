@@ -58,7 +58,9 @@ def write_images(dataset: Any, folder: str | Path) -> Path:
     floats in [0, 1]; of Hugging Face, columns of images and classes. The result is a source or a
     target of `fit`.
     """
-    place, paths, labels = Path(folder), [], []
+    place = Path(folder)
+    paths = []
+    labels = []
     check_new_folder("folder", place, (), overwrite=False)
     with new_folder(place) as aside:
         for number, (image, label) in enumerate(_samples(dataset, "dataset")):

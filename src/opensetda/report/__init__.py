@@ -54,7 +54,8 @@ class ShownReport:
     height: int = field(repr=False)
 
     def _repr_html_(self) -> str:
-        title, page = html.escape(self.title), html.escape(self.page)
+        title = html.escape(self.title)
+        page = html.escape(self.page)
         return _FRAME.format(title=title, page=page, height=self.height)
 
     def __str__(self) -> str:

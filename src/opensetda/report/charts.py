@@ -29,8 +29,15 @@ from opensetda.usecases.evaluate_run import Evaluation
 
 # Okabe and Ito's colours, safe for colour-blind readers and, in this order, of different
 # brightness in print. HOS is black.
-BLACK, BLUE, ORANGE, GREEN, PURPLE = "#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7"
-SKY, YELLOW, GREY, PALE = "#56B4E9", "#E69F00", "#777777", "#DDDDDD"
+BLACK = "#000000"
+BLUE = "#0072B2"
+ORANGE = "#D55E00"
+GREEN = "#009E73"
+PURPLE = "#CC79A7"
+SKY = "#56B4E9"
+YELLOW = "#E69F00"
+GREY = "#777777"
+PALE = "#DDDDDD"
 CYCLE = (BLUE, ORANGE, GREEN, PURPLE, BLACK, SKY, YELLOW)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
@@ -61,15 +68,20 @@ _SAID = {
 }
 
 # Classes of a confusion matrix with numbers in its cells, and with names.
-_MOST_NUMBERS, _MOST_NAMES = 25, 80
+_MOST_NUMBERS = 25
+_MOST_NAMES = 80
 # Inches of a cell and size of the text: with numbers, with names only, and with neither.
-_ROOMY, _CLOSE, _TINY = (0.36, 8.5), (0.135, 6.5), (0.03, 6.5)
+_ROOMY = (0.36, 8.5)
+_CLOSE = (0.135, 6.5)
+_TINY = (0.03, 6.5)
 _LONGEST_NAME = 18
 # Opacity of a cell without targets, and how much it grows: words are read on all of them.
-_LEAST_OPAQUE, _OPAQUE = 0.06, 0.64
+_LEAST_OPAQUE = 0.06
+_OPAQUE = 0.64
 
 # Pixels of a point: at least, on a phone, where a chart scrolls; at most, as small print.
-_LEAST, _MOST = 0.9, 1.35
+_LEAST = 0.9
+_MOST = 1.35
 _COLORS = {
     BLACK: "var(--ink)",
     BLUE: "var(--c0)",
@@ -125,7 +137,8 @@ def _label_ends(axes: Axes, labels: Sequence[tuple[str, float, str, bool]]) -> N
     Overlapping ones are moved apart.
     """
     low, high = axes.get_ylim()
-    gap, place = (high - low) * 0.085, -math.inf
+    gap = (high - low) * 0.085
+    place = -math.inf
     look: dict[str, Any] = {"fontsize": 9.5, "va": "center", "textcoords": "offset points"}
     look["xycoords"] = axes.get_yaxis_transform()
     for index, (text, value, color, bold) in enumerate(sorted(labels, key=itemgetter(1)), start=1):
@@ -152,7 +165,8 @@ def draw_histogram(histogram: ScoreHistogram) -> Figure:
     """Draw the known scores of known and unknown targets, stacked, with the threshold."""
     figure = new_figure(7.4, 2.8)
     axes = figure.add_subplot()
-    left, widths = histogram.edges[:-1], np.diff(histogram.edges)
+    left = histogram.edges[:-1]
+    widths = np.diff(histogram.edges)
     below = np.zeros_like(histogram.known)
     kinds = (("known", histogram.known, BLUE), ("unknown", histogram.unknown, ORANGE))
     for name, counts, color in kinds:
@@ -177,12 +191,14 @@ def draw_confusion(confusion: Confusion) -> Figure:
     """Draw the matrix: blue is right, orange wrong, the opacity is the share of the row."""
     counts, (n_rows, n_columns) = confusion.counts, confusion.counts.shape
     most = max(n_rows, n_columns)
-    numbers, named = most <= _MOST_NUMBERS, most <= _MOST_NAMES
+    numbers = most <= _MOST_NUMBERS
+    named = most <= _MOST_NAMES
     cell, size = _ROOMY if numbers else _CLOSE if named else _TINY
     figure = new_figure(n_columns * cell + 2.0, n_rows * cell + 1.5)
     axes = figure.add_subplot()
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    cells, colors = [], []
+    cells = []
+    colors = []
     for row, column in np.argwhere(counts).tolist():
         right = row if row < confusion.n_known else n_columns - 1
         opacity = _LEAST_OPAQUE + _OPAQUE * float(shares[row, column])
@@ -253,7 +269,8 @@ def step_line(name: str, values: Iterable[Any], look: Look, factor: float = 1) -
 
 def draw_lines(panels: Sequence[LinePanel], title: str) -> Figure:
     """Draw panels beside and below each other; each line has its name and last value at its end."""
-    columns, rows = min(2, len(panels)), math.ceil(len(panels) / 2)
+    columns = min(2, len(panels))
+    rows = math.ceil(len(panels) / 2)
     figure = new_figure(max(4.7 * columns, 6.2), 3.6 * rows + 0.5, title)
     for place, panel in enumerate(panels, start=1):
         _draw_panel(figure.add_subplot(rows, columns, place), panel)
@@ -263,7 +280,8 @@ def draw_lines(panels: Sequence[LinePanel], title: str) -> Figure:
 def _draw_panel(axes: Axes, panel: LinePanel) -> None:
     ends = []
     for series in panel.series:
-        values, is_wide = list(series.points.values()), series.width > 2
+        values = list(series.points.values())
+        is_wide = series.width > 2
         look: dict[str, Any] = {"marker": series.marker, "markersize": 4, "color": series.color}
         look |= {"linewidth": series.width, "zorder": 3 if is_wide else 2}
         axes.plot(list(series.points), values, **look)
@@ -302,7 +320,8 @@ def inline_svg(figure: Figure, words: str) -> Markup:
             node.attrib.pop("id", None)
         if "style" in node.attrib:
             node.attrib["style"] = _themed(node.attrib["style"])
-        node.text, node.tail = node.text if node.tag == "text" else None, None
+        node.text = node.text if node.tag == "text" else None
+        node.tail = None
     size = f"min-width: {_LEAST * width:.0f}px; max-width: {_MOST * width:.0f}px"
     root.attrib = {"viewBox": root.attrib["viewBox"], "role": "img", "aria-label": words}
     root.attrib |= {"class": "chart", "style": size}

@@ -32,7 +32,8 @@ _STYLES = ("base.css", "parts.css", "samples.css", "map.css", "share.css")
 _MAP_SCRIPTS = ("map_data.js", "map_draw.js", "map_legend.js", "map_input.js", "map.js")
 _SCRIPTS = ("page.js", *_MAP_SCRIPTS, "share.js")
 # After ten colours the shape changes, as on the map.
-_COLORS, _SHAPES = 10, 6
+_COLORS = 10
+_SHAPES = 6
 # Fractions are sent to the scripts as whole numbers up to this.
 _FINEST = 65535
 _DASH = "\N{EN DASH}"
@@ -86,7 +87,8 @@ def _color_classes(names: Sequence[str]) -> dict[str, str]:
 
 
 def _confusion_chart(confusion: Confusion) -> Markup:
-    counts, n_known = confusion.counts, confusion.n_known
+    counts = confusion.counts
+    n_known = confusion.n_known
     right = int(counts.diagonal()[:n_known].sum() + counts[n_known:, -1].sum())
     words = f"Confusion matrix: {right:,} of {int(counts.sum()):,} targets are labelled right"
     return inline_svg(draw_confusion(confusion), words)
@@ -115,7 +117,8 @@ def map_values(samples: SampleMap, unknown_label: str) -> dict[str, Any]:
 
 def _share_values(report: Report, styles: Mapping[str, str], histogram: Figure) -> dict[str, Any]:
     """Return what other shares of unknowns would give, for the script of the page."""
-    what, names = report.what_if, [count.name for count in report.counts]
+    what = report.what_if
+    names = [count.name for count in report.counts]
     # The labels are listed by size, the counts are in the order of the classes.
     place = {name: index for index, name in enumerate([*report.map.classes, names[-1]])}
     axes = histogram.axes[0]

@@ -18,7 +18,9 @@ CountingProgress = Callable[[int, int], None]
 
 _PERPLEXITY = 30.0
 # Iterations, with and without exaggeration, and how many pass between two reports of progress.
-_EARLY, _LATE, _PART = 200, 300, 50
+_EARLY = 200
+_LATE = 300
+_PART = 50
 _AXES = ("x", "y")
 
 
@@ -47,7 +49,8 @@ def lay_out(rows: npt.NDArray[np.floating[Any]], progress: CountingProgress | No
     # Too few for neighbours, or all at one place.
     if len(rows) >= 5 and np.ptp(begin[:, 0]):
         begin = _optimised(begin, np.ascontiguousarray(rows, dtype=np.float64), progress)
-    low, high = begin.min(axis=0), begin.max(axis=0)
+    low = begin.min(axis=0)
+    high = begin.max(axis=0)
     side = float((high - low).max()) or 1.0
     return np.asarray((begin - (low + high) / 2) / side + 0.5, dtype=np.float32)
 

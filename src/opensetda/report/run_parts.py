@@ -32,7 +32,8 @@ BINS = 60
 # Closer to the share of the run than this, a whole percentage has no position of its own.
 _CLOSE = 0.0025
 # What another fit has otherwise: options with a value, and one without.
-_REPLACED, _OVERWRITE = ("--openness", "--unknown-share", "--out"), "--overwrite"
+_REPLACED = ("--openness", "--unknown-share", "--out")
+_OVERWRITE = "--overwrite"
 NO_TRUTH = "no true label"
 # Which targets each estimate of the share counts.
 _LOOKED_AT = {
@@ -46,9 +47,12 @@ class RunParts:
     """A complete run, read once."""
 
     def __init__(self, run: RunFolder) -> None:
-        self.run, self.view = run, run.view()
-        self.predictions, self.estimates = run.predictions(), run.estimates()
-        self.history, self.truth = run.history(), run.truth()
+        self.run = run
+        self.view = run.view()
+        self.predictions = run.predictions()
+        self.estimates = run.estimates()
+        self.history = run.history()
+        self.truth = run.truth()
         self.evaluation: Evaluation | None = None
         self.true_classes: tuple[str, ...] = ()
         if self.truth is not None:
@@ -82,8 +86,11 @@ class RunParts:
         `plane` are their positions; `pictures`, if there are any, ``data:`` addresses of
         thumbnails, sources first.
         """
-        view, table, source = self.view, self.predictions, self.run.settings["inputs"]["source"]
-        n_source, true_classes = len(view.source), self.true_classes
+        view = self.view
+        table = self.predictions
+        source = self.run.settings["inputs"]["source"]
+        n_source = len(view.source)
+        true_classes = self.true_classes
         is_partial = self.evaluation is not None and self.evaluation.is_partial
 
         def indices(given: npt.NDArray[np.str_], names: Sequence[str]) -> Indices:
@@ -106,13 +113,16 @@ class RunParts:
 
     def histogram(self) -> ScoreHistogram:
         """Return the histogram of known scores, by what the targets were labelled."""
-        table, scores = self.predictions, self.predictions.known_scores
-        cut, unknown = cut_of(table, self.run.unknown_label), table.labels == self.run.unknown_label
+        table = self.predictions
+        scores = self.predictions.known_scores
+        cut = cut_of(table, self.run.unknown_label)
+        unknown = table.labels == self.run.unknown_label
         edges = np.histogram_bin_edges(scores, min(BINS, max(10, len(table) // 10)))
         if cut is not None and edges[0] < cut < edges[-1]:
             # No bin lies on both sides of the threshold; none is lost to rounding.
             width = edges[1] - edges[0]
-            below, above = (cut - edges[0]) / width, (edges[-1] - cut) / width
+            below = (cut - edges[0]) / width
+            above = (edges[-1] - cut) / width
             edges = cut + width * np.arange(-np.ceil(below + 1e-9), np.ceil(above + 1e-9) + 1)
         known, others = (np.histogram(scores[kind], edges)[0] for kind in (~unknown, unknown))
         return ScoreHistogram(edges, known, others, cut)
@@ -121,7 +131,8 @@ class RunParts:
         """Return the confusion matrix; None without truth."""
         if self.truth is None:
             return None
-        table, there = self.predictions, self.truth != ""
+        table = self.predictions
+        there = self.truth != ""
         counts = np.zeros((len(self.true_classes), len(table.classes) + 1), dtype=np.intp)
         given = codes_of(table.labels[there], table.classes)
         np.add.at(counts, (codes_of(self.truth[there], self.true_classes), given), 1)
@@ -140,8 +151,10 @@ def cut_of(table: PredictionTable, unknown: str) -> float | None:
 
     Manually corrected labels do not count.
     """
-    own, rejected = own_labels(table), table.labels == unknown
-    below, above = table.known_scores[rejected & own], table.known_scores[~rejected & own]
+    own = own_labels(table)
+    rejected = table.labels == unknown
+    below = table.known_scores[rejected & own]
+    above = table.known_scores[~rejected & own]
     if not len(below):
         return None
     if not len(above):
@@ -154,7 +167,8 @@ def nearest_to_cut(table: PredictionTable, unknown: str) -> Indices:
 
     Manually corrected ones are left out.
     """
-    cut, own = cut_of(table, unknown), np.flatnonzero(own_labels(table))
+    cut = cut_of(table, unknown)
+    own = np.flatnonzero(own_labels(table))
     distance: Numbers = table.confidence if cut is None else np.abs(table.known_scores - cut)
     return np.asarray(own[np.argsort(distance[own], kind="stable")])
 
@@ -170,11 +184,14 @@ def what_if(table: PredictionTable, unknown: str, shown: Indices) -> WhatIf:
     The threshold on the known score moves, and nothing else: the scores are those of the run.
     `shown` are the target rows of the map: the samples nearest to a threshold are among them.
     """
-    scores, cut, own = table.known_scores, cut_of(table, unknown), own_labels(table)
+    scores = table.known_scores
+    cut = cut_of(table, unknown)
+    own = own_labels(table)
     used = 0.0 if cut is None else float((scores < cut).mean())
     whole = (percent / 100 for percent in range(100))
     shares = sorted([used, *(share for share in whole if abs(share - used) >= _CLOSE)])
-    ordered, place = np.sort(scores), shares.index(used)
+    ordered = np.sort(scores)
+    place = shares.index(used)
     cuts = [rejection_cut(ordered, share) for share in shares]
     if cut is not None:
         cuts[place] = cut
@@ -199,10 +216,12 @@ def what_if(table: PredictionTable, unknown: str, shown: Indices) -> WhatIf:
 
 def refit_of(settings: Mapping[str, Any], run: Path) -> Refit:
     """Return the command that made a run, ready for another share and another folder."""
-    command, out = list(settings["command"] or ()), str(run)
+    command = list(settings["command"] or ())
+    out = str(run)
     is_whole = command[:2] == ["osda", "fit"]
     if is_whole:
-        kept, words = [], iter(command)
+        kept = []
+        words = iter(command)
         for word in words:
             name, equals, value = word.partition("=")
             if name in _REPLACED:

@@ -20,7 +20,8 @@ from opensetda.runs.pictures import Pictures
 _KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 _FOLDER = resources.files("opensetda.review") / "templates"
 # Small pictures are stored without loss.
-LONGEST_SIDE, _LOSSLESS_SIDE = 1200, 256
+LONGEST_SIDE = 1200
+_LOSSLESS_SIDE = 256
 _SVG = "image/svg+xml"
 # About 20 MB.
 _KEPT_PICTURES = 200
@@ -64,7 +65,8 @@ class ShownPictures:
 
     def _shown(self, row: int, small: bool) -> Content:
         """Return a picture, or a placeholder."""
-        file, thumbnail = self._pictures.file(row), self._pictures.thumbnail(row)
+        file = self._pictures.file(row)
+        thumbnail = self._pictures.thumbnail(row)
         kept = None if thumbnail is None else Content("image/webp", thumbnail)
         if small and kept:
             return kept
@@ -81,7 +83,8 @@ def showable(path: Path) -> Content:
     except BrokenImageError as error:
         return placeholder(str(error))
     image.thumbnail((LONGEST_SIDE, LONGEST_SIDE), Image.Resampling.LANCZOS)
-    stream, form = io.BytesIO(), "png" if max(image.size) <= _LOSSLESS_SIDE else "jpeg"
+    stream = io.BytesIO()
+    form = "png" if max(image.size) <= _LOSSLESS_SIDE else "jpeg"
     image.save(stream, form, quality=88)
     return Content(f"image/{form}", stream.getvalue())
 

@@ -22,7 +22,7 @@ import pyarrow.parquet
 from pydantic import TypeAdapter, ValidationError
 from safetensors.numpy import load
 
-from opensetda.data.tables.formats import LONGEST_ROW
+from opensetda.data.tables.delimited import LONGEST_ROW
 from opensetda.errors import InputError, one_line
 from opensetda.system.files import new_file, open_regular, write_json
 

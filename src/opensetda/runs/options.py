@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
 from opensetda.errors import InputError
-from opensetda.runs.registry import usual_preset
 
 SAMPLE = 65_536
 SMALLEST_SAMPLE = 1024
@@ -91,6 +90,11 @@ def documented(group: type) -> None:
 
 
 _ARGUMENTS = {"TableOptions": "tables", "ImageOptions": "images"}
+
+
+def usual_preset(method: str, trains_backbone: bool) -> str | None:
+    """Return the preset to take if none is named; None is the method's default."""
+    return "end-to-end" if method == "pgl" and trains_backbone else None
 
 
 def in_python(text: str) -> str:

@@ -101,11 +101,6 @@ def build_method(
     return classifier
 
 
-def usual_preset(method: str, trains_backbone: bool) -> str | None:
-    """Return the preset to take if none is named; None is the method's default."""
-    return "end-to-end" if method == "pgl" and trains_backbone else None
-
-
 def full_settings(method: str, preset: str | None, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return every setting of a method as it is used, for the record."""
     cls = method_class(method)

@@ -242,8 +242,9 @@ def _class_changes(before: Counter[str], now: Counter[str]) -> tuple[ClassChange
         usual = (before[name] + 1) / (before.total() + 2)
         p_value = binomtest(now[name], max(now.total(), 1), usual).pvalue
         if p_value <= CLASS_LEVEL / len(names):
-            shares = (one[name] / max(one.total(), 1) for one in (before, now))
-            changes.append(ClassChange(name, *shares))
+            expected = before[name] / max(before.total(), 1)
+            found = now[name] / max(now.total(), 1)
+            changes.append(ClassChange(name, expected, found))
     return tuple(sorted(changes, key=lambda one: -abs(one.found - one.expected)))
 
 

@@ -225,7 +225,7 @@ def images_in_parts(
     warnings = dict[str, None]()
     for metadata in parts.values():
         notes = json.loads(metadata.metadata[_NOTES])
-        broken += [Broken(*fields) for fields in notes["broken"]]
+        broken += [Broken(name, path, reason) for name, path, reason in notes["broken"]]
         warnings |= dict.fromkeys(notes["warnings"])
     if len(broken) == total:
         raise none_readable(images[0], total, broken[0])

@@ -51,8 +51,15 @@ def read_rows(
         features=key if key != TableOptions.features else folder.column("features") or key,
         drop=options.drop or tuple(folder.column("drop") or ()),
     )
-    known = folder.feature_names(), names, folder.column("id"), scratch, folder.column_plan()
-    return read_samples(table, width, *known)
+    return read_samples(
+        table,
+        width,
+        folder.feature_names(),
+        names,
+        folder.column("id"),
+        scratch,
+        folder.column_plan(),
+    )
 
 
 def load_kept(

@@ -22,7 +22,9 @@ from opensetda.data.benchmarks.protocols import OpenSetTask, open_set_split, ope
 
 Images = npt.NDArray[np.float64]
 
-_FRAME, _WIDEST, _BLOCK = 32, 24, 4
+_FRAME = 32
+_WIDEST = 24
+_BLOCK = 4
 
 
 @cache
@@ -61,7 +63,8 @@ def write_image_folders(folder: Path, every: int = 1) -> tuple[Path, Path]:
 
 def digit_pictures() -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
     """Return grey pictures of source and target, dark on white, one for each row of the task."""
-    source, target = 255 * (1 - _mnist()[0]), 255 * (1 - _scikit_learn_digits()[0])
+    source = 255 * (1 - _mnist()[0])
+    target = 255 * (1 - _scikit_learn_digits()[0])
     return np.round(source).astype(np.uint8), np.round(target).astype(np.uint8)
 
 
@@ -83,7 +86,8 @@ def stroke_features(images: Images) -> npt.NDArray[np.float32]:
     Of 8 directions in cells of 2 x 2 pixels. A gradient counts for its two nearest directions and
     cells, in proportion; the square root keeps a few thick strokes from dominating.
     """
-    directions, cell = 8, 2
+    directions = 8
+    cell = 2
     framed = np.pad(images, ((0, 0), (1, 1), (1, 1)))
     down = framed[:, 2:, 1:-1] - framed[:, :-2, 1:-1]
     right = framed[:, 1:-1, 2:] - framed[:, 1:-1, :-2]
@@ -101,11 +105,13 @@ def stroke_features(images: Images) -> npt.NDArray[np.float32]:
 
 def _bitmap(image: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     ink = image > 0.5
-    rows, columns = np.flatnonzero(ink.any(axis=1)), np.flatnonzero(ink.any(axis=0))
+    rows = np.flatnonzero(ink.any(axis=1))
+    columns = np.flatnonzero(ink.any(axis=0))
     box = image[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
     width = min(max(round(_FRAME * box.shape[1] / box.shape[0]), _BLOCK), _WIDEST)
     large = _interpolation(box.shape[0], _FRAME) @ box @ _interpolation(box.shape[1], width).T
-    bitmap, left = np.zeros((_FRAME, _FRAME), dtype=bool), (_FRAME - width) // 2
+    bitmap = np.zeros((_FRAME, _FRAME), dtype=bool)
+    left = (_FRAME - width) // 2
     bitmap[:, left : left + width] = large > 0.5
     return bitmap
 

@@ -75,16 +75,23 @@ def open_set_task(
     order of rows is kept.
     """
     (source_X, source_y), (target_X, target_y) = source, target
-    source_y, target_y = np.asarray(source_y), np.asarray(target_y)
+    source_y = np.asarray(source_y)
+    target_y = np.asarray(target_y)
     source_rows = np.flatnonzero(np.isin(source_y, split.known))
     target_rows = np.flatnonzero(np.isin(target_y, split.known + split.unknown))
     if missing := sorted({*split.known} - {*source_y[source_rows].tolist()}):
         raise InputError(f"open_set_task: the source has no row of the known class {missing[0]!r}")
     if not len(target_rows):
         raise InputError("open_set_task: the target has no row of a known or unknown class")
-    labelled = source_X[source_rows], source_y[source_rows]
-    kept = _chosen(files[0], source_rows), _chosen(files[1], target_rows)
-    return OpenSetTask(*labelled, target_X[target_rows], target_y[target_rows], split, *kept)
+    return OpenSetTask(
+        source_features=source_X[source_rows],
+        source_labels=source_y[source_rows],
+        target_features=target_X[target_rows],
+        target_truth=target_y[target_rows],
+        split=split,
+        source_files=_chosen(files[0], source_rows),
+        target_files=_chosen(files[1], target_rows),
+    )
 
 
 def _chosen(files: Sequence[str], rows: npt.NDArray[np.intp]) -> tuple[str, ...]:
@@ -106,9 +113,11 @@ def with_openness(task: OpenSetTask, openness: float, seed: int) -> OpenSetTask:
         raise InputError("with_openness: the target needs rows of known and of unknown classes")
     _, which, counts = np.unique(task.target_truth[known], return_inverse=True, return_counts=True)
 
-    n_known, n_unknown = len(known), round(len(known) * openness / (1 - openness))
+    n_known = len(known)
+    n_unknown = round(len(known) * openness / (1 - openness))
     if n_unknown > len(unknown):
-        n_known, n_unknown = round(len(unknown) * (1 - openness) / openness), len(unknown)
+        n_known = round(len(unknown) * (1 - openness) / openness)
+        n_unknown = len(unknown)
     if n_known < len(counts):
         needed = f"openness {openness} and a row of each of {len(counts)} known classes"
         raise InputError(f"with_openness: {len(unknown)} unknown rows are too few for {needed}")
@@ -117,7 +126,8 @@ def with_openness(task: OpenSetTask, openness: float, seed: int) -> OpenSetTask:
     for index, size in enumerate(_proportional(counts, n_known)):
         kept.append(rng.choice(known[which == index], size, replace=False))
     rows = np.sort(np.concatenate(kept))
-    X, truth = task.target_features[rows], task.target_truth[rows]
+    X = task.target_features[rows]
+    truth = task.target_truth[rows]
     files = _chosen(task.target_files, rows)
     return replace(task, target_features=X, target_truth=truth, target_files=files)
 
@@ -181,7 +191,8 @@ def benchmark(name: str) -> Benchmark:
 
 def find_domains(name: str, folder: str | Path) -> dict[str, Path | None]:
     """Find the folders of the domains, directly or inside a single subfolder."""
-    spec, folder = benchmark(name), Path(folder)
+    spec = benchmark(name)
+    folder = Path(folder)
     inside = _folders(folder) if folder.is_dir() else []
     for folders in (inside, _folders(inside[0]) if len(inside) == 1 else []):
         by_plain = {plain_name(path.name): path for path in folders}
@@ -200,7 +211,8 @@ def benchmark_task_with_truth(
     Returns labelled images of the source, images of the target without labels, and the classes
     of the target, for evaluation only.
     """
-    spec, domains = benchmark(name), []
+    spec = benchmark(name)
+    domains = []
     found = {plain_name(own): path for own, path in find_domains(name, folder).items()}
     for domain in (source_domain, target_domain):
         path = found.get(plain_name(domain))

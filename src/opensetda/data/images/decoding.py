@@ -154,7 +154,8 @@ def _scan(path: str, identity: tuple[int, ...]) -> dict[str, tuple[int, int]]:
                 # A negative size would send tarfile back, to read the same headers for ever.
                 if tar.offset <= place:
                     raise tarfile.ReadError("goes back")
-                place, name = tar.offset, os.path.normpath(info.name)
+                place = tar.offset
+                name = os.path.normpath(info.name)
                 is_inside = not f"{name}/".startswith(("/", "../")) and "\0" not in name
                 if info.isreg() and not info.issparse() and is_inside:
                     files[name] = info.offset_data, info.size
@@ -190,7 +191,8 @@ def _reduced(image: Image.Image, factor: int) -> Image.Image:
     As a whole, RGB of 178 megapixels takes several times the memory of the decoded image.
     """
     width, height = (max(1, -(-side // factor)) for side in image.size)
-    small, white = Image.new("RGB", (width, height)), None
+    small = Image.new("RGB", (width, height))
+    white = None
     rows = max(1, _STRIP_PIXELS // (image.width * factor))
     strips = [
         (0, factor * top, image.width, min(factor * (top + rows), image.height))

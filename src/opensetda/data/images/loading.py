@@ -97,7 +97,8 @@ class ImageList:
 
 def is_image_data(path: str | Path, columns: ImageColumns | None = None) -> bool:
     """Return whether a path leads to images and not to a feature table."""
-    path, columns = Path(path), columns or ImageColumns()
+    path = Path(path)
+    columns = columns or ImageColumns()
     suffix = path.suffix.lower()
     check_path(path)
     if path.is_dir() or suffix in (*IMAGE_SUFFIXES, *LIST_SUFFIXES, ".tar"):
@@ -131,7 +132,9 @@ def read_images(
     path: str | Path, columns: ImageColumns | None = None, labelled: bool = False
 ) -> ImageList:
     """Find the images of one domain; with `labelled`, all of them must have a class."""
-    path, columns, left_out = Path(path), columns or ImageColumns(), Counter[str]()
+    path = Path(path)
+    columns = columns or ImageColumns()
+    left_out = Counter[str]()
     entries = _checked_entries(path, columns, labelled, left_out)
     missing = [e for e in entries if e.place and not os.path.isfile(e.path)]  # noqa: PTH113
     if missing:
@@ -161,7 +164,8 @@ def iterate_entries(
     Ids are those of `read_images`; of several folders or lists, which may share names, the paths.
     """
     for given in paths:
-        left_out, entry = Counter[str](), None
+        left_out = Counter[str]()
+        entry = None
         for entry in _entries(given, columns, labelled, left_out):
             yield entry if len(paths) == 1 else entry._replace(id=printable(entry.path))
         if entry is None:
@@ -246,7 +250,8 @@ def _walk(root: str) -> Iterator[tuple[str, list[str], list[str]]]:
     linked: set[str] = set()
     for place, folders, files in os.walk(root, onerror=fail, followlinks=True):
         if place != root and os.path.islink(place):  # noqa: PTH114
-            real, above = os.path.realpath(place), os.path.realpath(Path(place).parent)
+            real = os.path.realpath(place)
+            above = os.path.realpath(Path(place).parent)
             if real in linked or f"{above}/".startswith(f"{real}/"):
                 folders.clear()
                 continue
@@ -309,7 +314,8 @@ def parse_line(text: str, is_file: Callable[[str], bool]) -> tuple[str, str | No
     blanks = list(_BLANK.finditer(text))
     if not blanks or is_file(text):
         return text, None
-    path, label = text[: blanks[-1].start()], text[blanks[-1].end() :]
+    path = text[: blanks[-1].start()]
+    label = text[blanks[-1].end() :]
     if not is_file(path) and text.lower().endswith(tuple(IMAGE_SUFFIXES)):
         return text, None
     return path, label
@@ -331,7 +337,8 @@ def list_entries(path: Path, columns: ImageColumns) -> Iterator[Entry]:
 def manifest_entries(path: Path, columns: ImageColumns, labelled: bool) -> Iterator[Entry]:
     """Yield the images of a CSV or Parquet file; labels only if `labelled`."""
     path_column, label_column, id_column = _columns_of(header_of(path), columns)
-    path_column, label_column = path_column or _PATH_NAMES[0], label_column or _LABEL_NAMES[0]
+    path_column = path_column or _PATH_NAMES[0]
+    label_column = label_column or _LABEL_NAMES[0]
     table = open_table(path, filter(None, (path_column, label_column, id_column)))
     paths = table.text(find_name(table, path_column, "--path-column")).tolist()
     labels = ids = [None] * len(paths)

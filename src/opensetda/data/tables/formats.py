@@ -5,17 +5,12 @@ Formats are known by the suffixes of names. `Arrays` of files have no columns.
 
 from __future__ import annotations
 
-import codecs
-import csv
 import difflib
 import os
-import re
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +25,7 @@ from pyarrow import types
 
 from opensetda.data.names import broken, check_path, no_such, reading, shown
 from opensetda.data.tables import mapped
+from opensetda.data.tables.delimited import BLOCK_BYTES, read_csv, read_sheet
 from opensetda.data.tables.mapped import Arrays, Matrix, TextColumn
 from opensetda.errors import InputError
 from opensetda.system.files import open_regular
@@ -38,19 +34,13 @@ from opensetda.system.sizes import check_columns
 
 SUFFIXES = (".npz", ".npy", ".csv", ".tsv", ".xlsx", ".feather", ".jsonl", ".parquet")
 _ANY_SUFFIX = f"{', '.join(SUFFIXES)}, or be a folder of .parquet files only"
-LONGEST_ROW = 1 << 28  # bytes of a row in a CSV file
 # Bytes in memory per byte of a file; a sheet is compressed, and its cells are Python objects.
 _FACTOR = {".csv": 3, ".tsv": 3, ".jsonl": 3, ".feather": 3, ".xlsx": 50}
-_BLOCK_BYTES = 1 << 24
 # Read buffer per column of Parquet; without it a whole row group would be read at once.
 _BUFFER_BYTES = 1 << 14
-_SNIFFED_LINES, _SNIFFED_BYTES = 50, 1 << 16
-# The first of those that divide the header into as many cells.
-_DELIMITERS = ",;\t|"
 WINDOWS = "cp1252"  # what spreadsheet programs write where they do not write UTF-8
-_NUMBER = r"\s*[+-]?\d*{}\d+([eE][+-]?\d+)?\s*"
-_WITH_COMMA, _WITH_POINT = re.compile(_NUMBER.format(",")), re.compile(_NUMBER.format(r"\."))
-_BATCH_VALUES, _BATCH_ROWS = 1 << 20, 1 << 16
+_BATCH_VALUES = 1 << 20
+_BATCH_ROWS = 1 << 16
 # A reader of Parquet holds a page and a dictionary, up to 2 MB, of each column.
 _COLUMNS_AT_ONCE = 512
 _NUMERIC = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
@@ -129,11 +119,13 @@ class ColumnTable:
 
     def text(self, name: str) -> TextColumn:
         """Return a column as text; None where the cell is empty."""
-        where, kind = f"{self.path}: column {name!r}", self.kinds[name]
+        where = f"{self.path}: column {name!r}"
+        kind = self.kinds[name]
         kind = kind.value_type if types.is_dictionary(kind) else kind
         if types.is_nested(kind) or types.is_null(kind):
             raise InputError(f"{where} holds {kind}; labels and ids are text or numbers")
-        cells, start = [np.empty(0, dtype=object)], 0
+        cells = [np.empty(0, dtype=object)]
+        start = 0
         with reading(self.path, f"column {name!r}"):
             for _, batch in self.batches([name], _BATCH_ROWS):
                 column = batch.column(0).cast(kind)
@@ -169,17 +161,21 @@ class ColumnTable:
         self, matrix: Matrix, names: Sequence[str], fill: Mapping[str, float] | None
     ) -> Matrix:
         for left in range(0, len(names), _COLUMNS_AT_ONCE):
-            some, start, last = names[left : left + _COLUMNS_AT_ONCE], 0, None
+            some = names[left : left + _COLUMNS_AT_ONCE]
+            start = 0
+            last = None
             first = -self.rows_before
             most = max(1, min(_BATCH_ROWS, _BATCH_VALUES // len(some)))
             for path, batch in self.batches(some, most):
                 # Rows are counted by file.
-                first, last = first if last in (None, path) else start, path
+                first = first if last in (None, path) else start
+                last = path
                 stop = start + batch.num_rows
                 with reading(path):
                     for place, name in enumerate(some, start=left):
                         # By name: the reader of Parquet keeps the order of the file.
-                        values, rows = _numbers(batch.column(name)), matrix[start:stop, place]
+                        values = _numbers(batch.column(name))
+                        rows = matrix[start:stop, place]
                         mapped.check_finite_values(
                             path, start - first, values[:, None], name, fill is not None
                         )
@@ -260,18 +256,18 @@ def open_table(
         size = _FACTOR[suffix] * os.fstat(stream.fileno()).st_size
         check_free(size, f"{path}: in memory it", "save it as Parquet, which is read in batches")
         if suffix == ".xlsx":
-            table = _read_sheet(path, stream)
+            table = read_sheet(path, stream)
         elif suffix == ".feather":
             table = pyarrow.feather.read_table(stream, memory_map=False)
             table.validate(full=True)
         elif suffix == ".jsonl":
-            options = pyarrow.json.ReadOptions(block_size=_BLOCK_BYTES)
+            options = pyarrow.json.ReadOptions(block_size=BLOCK_BYTES)
             table = pyarrow.json.read_json(stream, options)
         else:
             try:
-                table = _read_csv(stream, suffix, text_columns)
+                table = read_csv(stream, suffix, text_columns)
             except UnicodeError:
-                table = _read_csv(stream, suffix, text_columns, encoding=WINDOWS)
+                table = read_csv(stream, suffix, text_columns, encoding=WINDOWS)
                 note = f"{path}: not UTF-8, read as Windows-1252; save it as UTF-8 to be sure"
                 return ColumnTable.in_memory(path, table, (note,))
         return ColumnTable.in_memory(path, table)
@@ -312,7 +308,9 @@ def is_parts_folder(path: str | Path) -> bool:
 
 def _open_parquet(path: Path, scratch: Path | None) -> ColumnTable:
     """Return a Parquet file, or a folder of parts with the same columns, as a table."""
-    length, schemas, files = 0, [], part_files(path)
+    length = 0
+    schemas = []
+    files = part_files(path)
     for file in files:
         with parquet_file(file) as parquet:
             length += max(0, parquet.metadata.num_rows)
@@ -345,72 +343,3 @@ def parquet_file(path: Path) -> Iterator[Any]:
         pyarrow.parquet.ParquetFile(stream, buffer_size=_BUFFER_BYTES, pre_buffer=False) as file,
     ):
         yield file
-
-
-def _read_csv(stream: Any, suffix: str, text_columns: Iterable[str], encoding: str = "utf8") -> Any:
-    stream.seek(0)
-    lines = [stream.readline(_SNIFFED_BYTES) for _ in range(_SNIFFED_LINES)]
-    if lines[0].startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise UnicodeError
-    delimiter, decimal = _dialect(lines, suffix)
-    parse = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    kinds = dict.fromkeys(text_columns, pa.string())
-    convert = pyarrow.csv.ConvertOptions(column_types=kinds, decimal_point=decimal)
-    # A second time for rows longer than a block; on one thread the reader names a wrong one.
-    for block, fast in ((_BLOCK_BYTES, True), (LONGEST_ROW, False)):
-        stream.seek(0)
-        options = pyarrow.csv.ReadOptions(block_size=block, use_threads=fast, encoding=encoding)
-        try:
-            return pyarrow.csv.read_csv(stream, options, parse, convert)
-        except pa.ArrowInvalid as error:
-            if "UTF8" in str(error):
-                raise UnicodeError from error
-            problem = error
-    raise problem
-
-
-def _dialect(lines: Sequence[bytes], suffix: str) -> tuple[str, str]:
-    """Return what separates the cells of a text table, and the whole of a number from its rest."""
-    text = [line.decode("utf-8-sig", "replace").strip("\r\n") for line in lines if line.strip()]
-    delimiter = "\t"
-    if suffix == ".csv" and text:
-        counts = {sign: [len(_cells(line, sign)) for line in text[:2]] for sign in _DELIMITERS}
-        same = [sign for sign, (n, *rest) in counts.items() if n > 1 and rest in ([], [n])]
-        delimiter = max(same or _DELIMITERS, key=lambda sign: counts[sign][0])
-    if delimiter == ",":
-        return ",", "."
-    cells = [cell for line in text[1:] for cell in _cells(line, delimiter)]
-    commas, points = (sum(map(bool, map(n.fullmatch, cells))) for n in (_WITH_COMMA, _WITH_POINT))
-    return delimiter, "," if commas > points else "."
-
-
-def _cells(line: str, delimiter: str) -> list[str]:
-    return next(csv.reader([line], delimiter=delimiter), [])
-
-
-def _read_sheet(path: Path, stream: Any) -> Any:
-    """Return the first sheet of an Excel file; its first row names the columns."""
-    try:
-        import openpyxl
-    except ImportError:
-        advice = "install it with: pip install 'opensetda[excel]', or save the sheet as CSV"
-        raise InputError(f"{path}: Excel files need openpyxl; {advice}") from None
-    with warnings.catch_warnings(action="ignore"):
-        # Values as Excel last computed them; formulas are never evaluated.
-        book = openpyxl.load_workbook(stream, read_only=True, data_only=True, keep_links=False)
-        with closing(book):
-            cells = book.worksheets[0].iter_rows(values_only=True)
-            rows = [row for row in cells if {*row} - {None, ""}]
-    named = [column for column in zip_longest(*rows) if column[0] not in (None, "")]
-    if not named:
-        raise broken(path, "its first sheet is empty")
-    return pa.table([_column(v) for _, *v in named], names=[str(name) for name, *_ in named])
-
-
-def _column(cells: list[Any]) -> Any:
-    values = [None if value == "" else value for value in cells]
-    try:
-        return pa.array(values)
-    except (pa.ArrowException, OverflowError, TypeError):
-        # Of several kinds: numbers among text.
-        return pa.array([None if v is None else str(v) for v in values], pa.string())

@@ -42,4 +42,5 @@ def row_groups(path: Path) -> Iterator[RowRange]:
         before = 0
         for number, rows in enumerate(sizes):
             yield RowRange(file, before, rows, start, number)
-            before, start = before + rows, start + rows
+            before = before + rows
+            start = start + rows

@@ -86,7 +86,8 @@ def read_domains(
         of_target = of_target.in_case_of(of_source.names)
     tables = of_source, of_target
     columns = _divided(tables, columns)
-    plan, notes = ColumnPlan(), tuple[str, ...]()
+    plan = ColumnPlan()
+    notes = tuple[str, ...]()
     if not isinstance(of_source, ColumnTable) or not isinstance(of_target, ColumnTable):
         find_name(of_source, columns.label, "--label-column")
         X, of_X = _features(of_source, columns)
@@ -123,7 +124,8 @@ def read_samples(
     Columns are taken by the names of the model's features, if it has any, and as the `plan` of
     `fit` says. Without an id in `columns`, `usual_id` is used if there.
     """
-    columns, plan = columns or TableColumns(), plan or ColumnPlan()
+    columns = columns or TableColumns()
+    plan = plan or ColumnPlan()
     asked = replace(columns, id=columns.id or usual_id, one_hot=tuple(plan.categories))
     table = _open(path, asked, scratch)
     if asked.id in table.names:

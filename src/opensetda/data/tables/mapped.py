@@ -55,7 +55,8 @@ def check_finite_values(
     wrong = np.isinf(narrow) if gaps else ~np.isfinite(narrow)
     if wrong.any():
         row, column = np.argwhere(wrong)[0].tolist()
-        value, place = chunk[row, column], column if name is None else repr(name)
+        value = chunk[row, column]
+        place = column if name is None else repr(name)
         problem = "NaN or empty" if np.isnan(value) else f"{value:g} is too large for 32-bit floats"
         raise InputError(f"{path}: row {start + row + 1}, column {place}: {problem}; repair it")
 
@@ -130,7 +131,8 @@ class Arrays:
     """The arrays of an ``.npz`` file by name, or that of an ``.npy`` file, which has none."""
 
     def __init__(self, path: Path, scratch: Path | None = None) -> None:
-        self.path, self._scratch = path, scratch
+        self.path = path
+        self._scratch = scratch
         self.names: tuple[str, ...] = ()
         if path.suffix.lower() == ".npz":
             with self._archive() as archive:
@@ -208,7 +210,8 @@ class Arrays:
 def _array_in(stream: IO[bytes], path: Path, called: str) -> npt.NDArray[Any]:
     """Return the array in an open file, mapped, or in the bytes of an `io.BytesIO`."""
     version = np.lib.format.read_magic(stream)
-    old, new = np.lib.format.read_array_header_1_0, np.lib.format.read_array_header_2_0
+    old = np.lib.format.read_array_header_1_0
+    new = np.lib.format.read_array_header_2_0
     shape, fortran, dtype = (old if version == (1, 0) else new)(stream)
     if dtype.hasobject:
         objects = f"{called} holds Python objects, which are never unpickled"

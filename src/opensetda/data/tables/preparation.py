@@ -23,17 +23,21 @@ from opensetda.rows import row_chunks
 
 _MOST_CATEGORIES = 50
 _LABELS = ("label", "labels", "class", "classes", "category", "target", "species")
-_CHUNK, _SAMPLED_ROWS = 4096, 65_536
+_CHUNK = 4096
+_SAMPLED_ROWS = 65_536
 
 # Of fewer rows nothing is concluded, except from the name of an index; of fewer different values
 # not that they are times.
-_FEWEST_ROWS, _FEWEST_TIMES = 20, 10
+_FEWEST_ROWS = 20
+_FEWEST_TIMES = 10
 # Neighbouring rows of the source that show an order, and rows of the whole table for the rest. The
 # order of targets is not looked at: it may tell their classes.
-_ORDERED_ROWS, _SPREAD_ROWS = 4096, 16384
+_ORDERED_ROWS = 4096
+_SPREAD_ROWS = 16384
 _COLUMNS_AT_ONCE = 256
 # Of row numbers nearly all differ: 32-bit floats make some large ones equal.
-_DISTINCT, _EVEN = 0.9, 0.9
+_DISTINCT = 0.9
+_EVEN = 0.9
 _EPOCH = 9e8, 2.1e9  # seconds since 1970: from 1998 to 2036
 _UNITS = {"seconds": 1, "milliseconds": 1e3, "microseconds": 1e6, "nanoseconds": 1e9}
 _WHOLE = re.compile(r"^(-?\d+)\.0+$")
@@ -91,7 +95,8 @@ class ColumnsError(ListedError):
     def __init__(
         self, problems: Sequence[str], options: Sequence[str], command: Sequence[str] = ()
     ) -> None:
-        self.problems, self.options = problems, options
+        self.problems = problems
+        self.options = options
         advice = f"{'run instead:' if command else 'add'} {shlex.join([*command, *options])}"
         lines = [f"{problems[0]}; {advice}"]
         if len(problems) > 1:
@@ -104,7 +109,9 @@ class _Problems:
     """What is wrong with the columns of source and target, and the options that help."""
 
     def __init__(self, source: ColumnTable, target: ColumnTable, columns: TableColumns) -> None:
-        self.source, self.target, self.columns = source, target, columns
+        self.source = source
+        self.target = target
+        self.columns = columns
         self.lines: list[str] = []
         self.options: dict[str, str] = {}
         self.dropped: dict[str, None] = {}
@@ -119,7 +126,8 @@ class _Problems:
 
     def find_label(self) -> None:
         """Find the likely column of the labels, if the one asked for is missing."""
-        asked, names = self.columns.label, self.source.names
+        asked = self.columns.label
+        names = self.source.names
         if asked in names:
             return
         others = {*self.target.names, *self.columns.drop}
@@ -133,7 +141,8 @@ class _Problems:
 
     def shared(self) -> list[str]:
         """Return the columns that both tables have; the others are problems."""
-        source, target = self.source, self.target
+        source = self.source
+        target = self.target
         own = [feature_columns(table, self.columns) for table in (source, target)]
         both = {*own[0]} & {*own[1]}
         missing, extra = ([name for name in names if name not in both] for names in own)
@@ -152,7 +161,8 @@ class _Problems:
 
     def numeric(self, shared: Iterable[str]) -> list[str]:
         """Return the columns of numbers; others are problems, unless asked for as categories."""
-        tables, numeric = (self.source, self.target), []
+        tables = (self.source, self.target)
+        numeric = []
         for name in (name for name in shared if name not in self.columns.one_hot):
             wrong = [table for table in tables if not is_numeric(table.kinds[name])]
             if not wrong:
@@ -205,14 +215,15 @@ def prepare(
 
     All that is wrong with columns is one `ColumnsError`. No label is read.
     """
-    tables, problems = (source, target), _Problems(source, target, columns)
+    tables = (source, target)
+    problems = _Problems(source, target, columns)
     problems.find_label()
     numeric = problems.numeric(problems.shared())
     if any(table.is_large(numeric) for table in tables):
         # The numbers of a large table are not read in vain.
         problems.raise_any()
     X = [table.features(numeric, {}) for table in tables]
-    suspicious = suspicious_columns(numeric, *X)
+    suspicious = suspicious_columns(numeric, X[0], X[1])
     left_out = {name: why for name, why in suspicious.items() if name not in columns.keep}
     places = {name: place for place, name in enumerate(numeric) if name not in left_out}
     gaps = ((np.isnan(chunk).sum(axis=0) for _, chunk in row_chunks(rows, _CHUNK)) for rows in X)
@@ -261,7 +272,8 @@ def _with_categories(table: ColumnTable, X: Matrix, plan: ColumnPlan) -> Matrix:
 
 
 def _medians(X: Matrix, places: Mapping[str, int]) -> dict[str, float]:
-    sample, found = X[:: max(1, -(-len(X) // _SAMPLED_ROWS))], {}
+    sample = X[:: max(1, -(-len(X) // _SAMPLED_ROWS))]
+    found = {}
     for name, place in places.items():
         values = np.asarray(sample[:, place], dtype=np.float64)
         values = values[~np.isnan(values)]
@@ -308,7 +320,7 @@ def suspicious_columns(names: Sequence[str], source: Any, target: Any) -> dict[s
             elif min(map(len, values)) >= _FEWEST_ROWS:
                 if reason := _reason(name.strip(), values, np.diff(ordered)):
                     found[name] = reason
-                elif ranges := _ranges_apart(*values):
+                elif ranges := _ranges_apart(values[0], values[1]):
                     apart[name] = f"separates the domains: {ranges}"
     if len(apart) <= max(1, _MOST_APART * (len(names) - len(found))):
         found |= apart
@@ -321,18 +333,21 @@ def _reasons(columns: Mapping[str, str]) -> str:
 
 def column_doubts(names: Sequence[str], X: Any, *domains: npt.NDArray[np.intp]) -> tuple[str, ...]:
     """Return a warning about named columns of X that should not be features, by its row numbers."""
-    some = (X[rows[:: max(1, -(-len(rows) // _SPREAD_ROWS))]] for rows in domains)
-    found = suspicious_columns(names, *some) if len(names) else {}
+    source, target = (X[rows[:: max(1, -(-len(rows) // _SPREAD_ROWS))]] for rows in domains)
+    found = suspicious_columns(names, source, target) if len(names) else {}
+    if not found:
+        return ()
     advice = "drop them, or use opensetda.usecases.fit, which leaves them out"
-    line = f"X: columns that may be no features are used: {_reasons(found)}; {advice}"
-    return (line,) if found else ()
+    return (f"X: columns that may be no features are used: {_reasons(found)}; {advice}",)
 
 
 def _reason(name: str, values: list[Values], steps: Values) -> str | None:
     """Return why a column is no feature; `steps` are those from row to row of the source."""
     both = np.concatenate(values)
     is_rising = len(steps) and ((steps >= 0).all() or (steps <= 0).all())
-    low, high, whole = both.min(), both.max(), _is_whole(both)
+    low = both.min()
+    high = both.max()
+    whole = _is_whole(both)
     if low == high:
         # Always 0 is a feature that is never active, as some of any network are.
         return f"always {low:g}" if low else None
@@ -342,7 +357,8 @@ def _reason(name: str, values: list[Values], steps: Values) -> str | None:
             if _EPOCH[0] * factor <= low <= high <= _EPOCH[1] * factor:
                 return f"times: {unit} since 1970"
         # 32-bit floats hold every second of these numbers, so a day may be 32.
-        month, day = both // 100 % 100, both % 100
+        month = both // 100 % 100
+        day = both % 100
         are_dates = ((month >= 1) & (month <= 12) & (day <= 32)).all()
         if whole and _DATES[0] <= low <= high <= _DATES[1] and are_dates:
             return "dates as numbers"
@@ -378,7 +394,5 @@ def _ranges_apart(source: Values, target: Values) -> str | None:
     (low, high), (lower, higher) = (np.quantile(v, (0.01, 0.99)) for v in (source, target))
     if max(lower - high, low - higher) <= max(high - low, higher - lower):
         return None
-    ranges = (
-        " to ".join(dict.fromkeys((f"{v.min():g}", f"{v.max():g}"))) for v in (source, target)
-    )
-    return "source {}, target {}".format(*ranges)
+    ends = [" to ".join(dict.fromkeys((f"{v.min():g}", f"{v.max():g}"))) for v in (source, target)]
+    return f"source {ends[0]}, target {ends[1]}"
