@@ -166,9 +166,11 @@ def _converted(network: nn.Module, state: Mapping[str, Tensor]) -> Mapping[str, 
     module = vars(sys.modules[type(network).__module__])
     converter: Any = module.get("checkpoint_filter_fn") or module.get("_filter_fn")
     # It is made for files of one origin, and fails on others; some take no network.
-    for arguments in ((dict(state), network), (dict(state),)) if converter else ():
+    for takes_network in (True, False) if converter else ():
         with suppress(AttributeError, LookupError, RuntimeError, TypeError, ValueError):
-            converted: Mapping[str, Tensor] = converter(*arguments)
+            own = dict(state)
+            converted: Mapping[str, Tensor]
+            converted = converter(own, network) if takes_network else converter(own)
             return converted
     return state
 

@@ -50,7 +50,8 @@ class EpisodeSampler:
         replacement: float,
         query_labels: bool = False,
     ) -> None:
-        self.episodes, self.replacement = episodes, replacement
+        self.episodes = episodes
+        self.replacement = replacement
         self.is_unknown = pseudo_labels == n_classes
         is_hidden = self.is_unknown | (not query_labels)
         self.query_labels = np.where(is_hidden, UNLABELLED, pseudo_labels)
@@ -61,7 +62,8 @@ class EpisodeSampler:
         """Draw the nodes of one graph: the support, then the queries."""
         support = self.draw_support(rng)
         queries = _draw(np.arange(len(self.is_unknown)), len(support.rows), rng)
-        labels, is_unknown = self.query_labels[queries], self.is_unknown[queries]
+        labels = self.query_labels[queries]
+        is_unknown = self.is_unknown[queries]
         nodes = queries, np.ones(len(queries), dtype=bool), labels, is_unknown
         return Episodes(*(np.concatenate(both) for both in zip(support, nodes, strict=True)))
 

@@ -34,10 +34,16 @@ from opensetda.runs.registry import METHODS, method_class
 from opensetda.runs.sample_map import unknown_groups
 
 # Cards in each list; fewer per class if there are many classes.
-_BORDER, _TYPICAL, _CARDS, _FEWER_CARDS, _MANY_CLASSES = 24, 8, 6, 4, 30
+_BORDER = 24
+_TYPICAL = 8
+_CARDS = 6
+_FEWER_CARDS = 4
+_MANY_CLASSES = 30
 _NEAR = 3
 # Few pictures may be larger; 7,000 of the small ones take about 6 MB.
-_FEW_PICTURES, _LARGE, _SMALL = 1500, 96, 48
+_FEW_PICTURES = 1500
+_LARGE = 96
+_SMALL = 48
 _WORKERS = 4
 _METRICS = ("HOS", "OS*", "UNK", "OS", "ALL", "AUROC")
 
@@ -60,12 +66,19 @@ def collect(run: RunFolder, images: Path | None = None, progress: Progress | Non
 
 class _Collector:
     def __init__(self, run: RunFolder, images: Path | None) -> None:
-        self.run, self.parts, self.pictures = run, RunParts(run), Pictures(run, images)
-        self.table, self.truth = self.parts.predictions, self.parts.truth
+        self.run = run
+        self.parts = RunParts(run)
+        self.pictures = Pictures(run, images)
+        self.table = self.parts.predictions
+        self.truth = self.parts.truth
 
     def report(self, progress: Progress) -> Report:
-        run, table, parts, settings = self.run, self.table, self.parts, self.run.settings
-        plane, is_unknown = plane_of(run, progress.map), table.labels == run.unknown_label
+        run = self.run
+        table = self.table
+        parts = self.parts
+        settings = self.run.settings
+        plane = plane_of(run, progress.map)
+        is_unknown = table.labels == run.unknown_label
         grouped = unknown_groups(parts.view, is_unknown)
         counts = _counts(table, run.unknown_label)
         of_classes = list(_most_and_least_sure(table, counts))
@@ -76,7 +89,8 @@ class _Collector:
         shown = [Shown(TARGET, row) for rows in cards for row in rows.tolist()]
         self.pictures.keep(list(dict.fromkeys([*shown, *self._in_map()])), progress.pictures)
         sample_map = self._map(plane)
-        noun, name = "image" if self.pictures.any else "row", _input_name(settings)
+        noun = "image" if self.pictures.any else "row"
+        name = _input_name(settings)
         return Report(
             title=f"{name}: {_counted(len(table), noun)} labelled by {settings['method']}",
             noun=noun,
@@ -161,11 +175,13 @@ class _Collector:
     def _group(self, rows: Indices) -> UnknownGroup:
         near = Counter(self.table.nearest[rows].tolist()).most_common(_NEAR)
         truth = Counter([] if self.truth is None else filter(None, self.truth[rows].tolist()))
-        names, typical = tuple(name for name, _ in near), self._cards(rows[:_TYPICAL])
+        names = tuple(name for name, _ in near)
+        typical = self._cards(rows[:_TYPICAL])
         return UnknownGroup(len(rows), names, tuple(truth.most_common(_NEAR)), typical)
 
     def _cards(self, rows: Indices) -> tuple[Sample, ...]:
-        table, confidence = self.table, self.table.confidence
+        table = self.table
+        confidence = self.table.confidence
         return tuple(
             Sample(
                 row=row,
@@ -189,7 +205,8 @@ def _address(webp: bytes | None) -> str | None:
 
 def _counts(table: PredictionTable, unknown: str) -> tuple[LabelCount, ...]:
     """Return the known classes, the largest first, and unknown."""
-    counts, confidence = Counter(table.labels.tolist()), table.confidence
+    counts = Counter(table.labels.tolist())
+    confidence = table.confidence
 
     def row(name: str) -> LabelCount:
         theirs = table.labels == name
@@ -205,7 +222,8 @@ def _most_and_least_sure(
 ) -> Iterator[tuple[LabelCount, Indices, Indices]]:
     """Yield each label that was given, with its most and its least confident targets."""
     many = _FEWER_CARDS if len(table.classes) > _MANY_CLASSES else _CARDS
-    confidence, own = table.confidence, own_labels(table)
+    confidence = table.confidence
+    own = own_labels(table)
     *known, unknown = counts
     for count in (*sorted(known, key=lambda count: count.name), unknown):
         theirs = table.labels == count.name
@@ -227,7 +245,8 @@ def _headline(
     right: Sequence[float] | None,
 ) -> str:
     *classes, unknown = counts
-    known, corrected = len(table) - unknown.count, int((~own_labels(table)).sum())
+    known = len(table) - unknown.count
+    corrected = int((~own_labels(table)).sum())
     line = (
         f"Of {_counted(len(table), noun)} in {name}, {known:,} look{'s' if known == 1 else ''} "
         f"like one of the {len(classes)} known classes, and {unknown.count:,} "

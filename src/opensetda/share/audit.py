@@ -19,7 +19,9 @@ from opensetda.share.evidence import CONFIDENCE, LARGEST_SHARE, ShareEstimate
 
 Flags = npt.NDArray[np.bool_]
 
-AUDIT_SIZE, AUDIT_ERROR = 30, 0.05  # targets of an audit, and the mean error of its share
+# targets of an audit, and the mean error of its share
+AUDIT_SIZE = 30
+AUDIT_ERROR = 0.05
 _WEIGHT = 10.0  # inverse of the ridge on the slope of unknowns over ranks
 _MOST_GAIN = 2.5  # scores count for at most this many times the audited targets
 
@@ -50,7 +52,8 @@ def scored_share(known: Vector | None, rows: IntArray, unknown: Flags) -> ShareE
     the scores need not be right. What they explain of the marks narrows the interval, as more
     audited targets would.
     """
-    n, n_unknown = len(rows), int(unknown.sum())
+    n = len(rows)
+    n_unknown = int(unknown.sum())
     if known is None or not 0 < n_unknown < n:
         return audited_share(n_unknown, n)
     ranks = rankdata(known)[:, None]
@@ -101,6 +104,7 @@ class CheckedTargets(NamedTuple):
 
     def bound(self, estimate: ShareEstimate, n_targets: int) -> ShareEstimate:
         """Return an estimate that is possible: as many are unknown, or known, as were checked."""
-        low, high = self.n_unknown / n_targets, 1 - self.n_known / n_targets
+        low = self.n_unknown / n_targets
+        high = 1 - self.n_known / n_targets
         ends = (estimate.share, estimate.low, estimate.high)
         return ShareEstimate(*(min(max(end, low), high) for end in ends))

@@ -17,7 +17,9 @@ from opensetda.rows import FloatArray, IntArray, unit_rows
 from opensetda.share.decision import Vector
 from opensetda.share.mixtures import fit_mixture
 
-NEIGHBOURS, MESSAGE, STEPS = 10, 0.5, 5
+NEIGHBOURS = 10
+MESSAGE = 0.5
+STEPS = 5
 USUAL = 0.4  # the share of unknowns that most data have, about
 MOVE = 0.5  # how far class means move to the surest targets of their class
 LOWEST = 0.1  # targets are compared with the source rows that score lowest, this share of them
@@ -79,11 +81,13 @@ def gather_evidence(source: FloatArray, y: IntArray, target: FloatArray) -> Evid
     n_classes = int(y.max()) + 1
     source = move_to_neighbours(source, source, NEIGHBOURS, MESSAGE)
     target = move_to_neighbours(target, target, NEIGHBOURS, MESSAGE)
-    sums, counts = _class_sums(source, y, n_classes), np.bincount(y, minlength=n_classes)
+    sums = _class_sums(source, y, n_classes)
+    counts = np.bincount(y, minlength=n_classes)
     start = moved = unit_rows(sums)
 
     def share_by_hidden_classes(mix: float) -> float:
-        nearest, known = cosine.argmax(axis=1), cosine.max(axis=1).astype(np.float64)
+        nearest = cosine.argmax(axis=1)
+        known = cosine.max(axis=1).astype(np.float64)
         hidden = cosine_without_nearest(target, nearest, sums, counts, moved, mix)
         # Of two classes none can be hidden.
         return USUAL if n_classes <= 2 else fit_mixture(known, hidden).share
@@ -139,7 +143,8 @@ def cosine_without_nearest(
     """
     if len(source_sums) <= 2:
         return np.full(len(v), np.nan)
-    sums, counts = source_sums.astype(np.float64), source_counts.astype(np.float64)
+    sums = source_sums.astype(np.float64)
+    counts = source_counts.astype(np.float64)
     means = sums / np.maximum(counts, 1)[:, None]
     # Row k: the centre of all classes but k.
     centres = (sums.sum(axis=0) - sums) / (counts.sum() - counts)[:, None]

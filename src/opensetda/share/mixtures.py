@@ -8,7 +8,8 @@ import numpy as np
 
 from opensetda.share.decision import Vector
 
-BINS, ITERATIONS = 256, 100
+BINS = 256
+ITERATIONS = 100
 # Shares of unknowns to start from: if knowns or unknowns are few, one start may miss them.
 STARTS = (0.5, 0.75, 0.9)
 # Where knowns and unknowns overlap, all shares are about equally likely: the first start is
@@ -46,7 +47,8 @@ def fit_mixture(known: Vector, held_out: Vector) -> KnownUnknownMixture:
     its moments :math:`\mu_u, \sigma_u` are those of the held-out scores, weighted by the
     probability of being known. Scores are sorted into bins: many targets cost no more than few.
     """
-    low, high = float(known.min()), float(known.max())
+    low = float(known.min())
+    high = float(known.max())
     width = max(high - low, 1e-12) / BINS
     place = np.minimum(((known - low) / width).astype(np.intp), BINS - 1)
     counts = np.bincount(place, minlength=BINS).astype(np.float64)
@@ -55,7 +57,7 @@ def fit_mixture(known: Vector, held_out: Vector) -> KnownUnknownMixture:
     sums = [np.bincount(place, held_out**power, minlength=BINS) for power in range(3)]
     fits = [_fit_from(start, x, counts, np.stack(sums, axis=1)) for start in STARTS]
     # The mean logarithm of the density at all scores.
-    logs = [np.logaddexp(*fit.log_parts(x)) for fit in fits]
+    logs = [np.logaddexp.reduce(fit.log_parts(x)) for fit in fits]
     likelihoods = [float((counts * log).sum() / counts.sum()) for log in logs]
     likelihoods[0] += CLEARLY
     return fits[int(np.argmax(likelihoods))]

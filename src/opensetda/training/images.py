@@ -91,9 +91,13 @@ def draw_view(
     if number < n_fixed:
         mirror, grey = VIEWS[number]
         return View(mirror=mirror, saturation=0.0 if grey else 1.0)
-    view, kind = random_view(rng, settings), (number - n_fixed) % 3
+    view = random_view(rng, settings)
+    kind = (number - n_fixed) % 3
     if kind == 0:
-        return View(*view[:5], *(1 + settings.colour * (2 * rng.random(3) - 1)).tolist())
+        brightness, contrast, saturation = 1 + settings.colour * (2 * rng.random(3) - 1)
+        return view._replace(
+            brightness=float(brightness), contrast=float(contrast), saturation=float(saturation)
+        )
     return view._replace(saturation=0.0) if kind == 1 and settings.colour else view
 
 
@@ -104,7 +108,8 @@ def random_view(rng: np.random.Generator, settings: FineTuneSettings) -> View:
     # Not so oblong that the part would exceed the image.
     most = min(np.log(_MOST_OBLONG), -np.log(share)) if share < 1 else 0.0
     oblong = np.exp(most * (2 * shape - 1) / 2)
-    height, width = min(1.0, np.sqrt(share) * oblong), min(1.0, np.sqrt(share) / oblong)
+    height = min(1.0, np.sqrt(share) * oblong)
+    width = min(1.0, np.sqrt(share) / oblong)
     return View(height, width, top, left, bool(settings.flip and mirror < 0.5))
 
 
@@ -119,9 +124,11 @@ class FineTunedImages:
     ) -> None:
         # Half the time of a training step on a processor; torch's types do not know it.
         self.backbone: nn.Module = backbone.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.settings, self.averaged = settings, len(backbone.views)
+        self.settings = settings
+        self.averaged = len(backbone.views)
         self.trainable_parameters = backbone.trainable_parameters
-        self._image_backbone, self._paths = backbone, paths
+        self._image_backbone = backbone
+        self._paths = paths
         self._preprocessing = backbone.recipe.preprocessing
 
     def view(self, rows: IntArray, number: int = 0) -> Tensor:
@@ -156,7 +163,8 @@ class StoredActivations:
         self.backbone: nn.Module = last.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.trainable_parameters = last.trainable_parameters
         self._store: Any = np.load(path, mmap_mode="r", allow_pickle=False)
-        self.settings, self.averaged = settings, averaged
+        self.settings = settings
+        self.averaged = averaged
         self.stored = int(self._store.shape[1])
 
     def augmented(self, rows: IntArray, rng: np.random.Generator) -> Tensor:
@@ -218,16 +226,19 @@ def store_activations(
     early, last, shape = cut(backbone)
     n_fixed = len(backbone.views)
     n_views = max(settings.stored, n_fixed)
-    whole, file = (len(paths), n_views, *shape), scratch / "activations.npy"
+    whole = (len(paths), n_views, *shape)
+    file = scratch / "activations.npy"
     if file.exists():
         return StoredActivations(last, file, settings, n_fixed)
-    needed, free = 2e-6 * math.prod(whole), shutil.disk_usage(scratch).free / 1e6
+    needed = 2e-6 * math.prod(whole)
+    free = shutil.disk_usage(scratch).free / 1e6
     if free < needed:
         raise InputError(
             f"--finetune last: the activations need {needed:,.1f} MB, but {scratch} has "
             f"{free:,.1f} MB left; choose another --out or a smaller --image-size"
         )
-    engine, how = TorchEngine(early, this_process().device), early.recipe.preprocessing
+    engine = TorchEngine(early, this_process().device)
+    how = early.recipe.preprocessing
 
     def compute(path: str) -> bytes:
         image = decode_again(path)
@@ -246,7 +257,8 @@ def store_activations(
         return found.tobytes()
 
     # Another process may store the same.
-    own, header = file.with_suffix(f".{os.getpid()}"), {"descr": "<f2", "fortran_order": False}
+    own = file.with_suffix(f".{os.getpid()}")
+    header = {"descr": "<f2", "fortran_order": False}
     try:
         with new_file(own) as aside, aside.open("wb") as stream:
             np.lib.format.write_array_header_1_0(stream, {**header, "shape": whole})

@@ -124,7 +124,8 @@ def compare(run: Run, other: Run) -> RunComparison:
     run, other : str, Path, RunFolder or FittedRun
         The two runs, in this order: what changes from `run` to `other`.
     """
-    first, second = open_run(run), open_run(other)
+    first = open_run(run)
+    second = open_run(other)
     after = second.predictions()
     same = _is_same_target(first, second)
     if same:

@@ -45,7 +45,8 @@ def drift(
     listener : RunListener, optional
         Receives warnings and progress.
     """
-    options, listener = tables or TableOptions(), listener or RunListener()
+    options = tables or TableOptions()
+    listener = listener or RunListener()
 
     def compare(folder: RunFolder) -> Drift:
         kept_target(folder)

@@ -31,7 +31,8 @@ from opensetda.runs.predictions import PredictionTable
 from opensetda.system.files import new_file, open_regular
 from opensetda.usecases.keeping import LONGEST_CHAIN, since_labels
 
-FEATURES_LEVEL, SCORES_LEVEL = 0.04, 0.01
+FEATURES_LEVEL = 0.04
+SCORES_LEVEL = 0.01
 """Levels of the two tests; together they raise about 5 % of false alarms."""
 MOVED = 0.62
 """The domain has changed if neighbours assign this share of the rows to the right sample."""
