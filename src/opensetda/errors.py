@@ -63,5 +63,13 @@ def checked_settings(cls: type[T], values: Mapping[str, Any], prefix: str = "") 
 
 
 def one_line(error: BaseException, most: int | None = None) -> str:
-    """Return the text of an error as one line of at most `most` characters."""
-    return " ".join(str(error).split())[:most] or type(error).__name__
+    """Return the text of an error as one line of at most `most` characters, cut between words."""
+    return cut(" ".join(str(error).split()), most) or type(error).__name__
+
+
+def cut(text: str, most: int | None) -> str:
+    """Return a text of at most `most` characters; what is left out is "...", from a space on."""
+    if most is None or len(text) <= most:
+        return text
+    whole, space, _ = text[: most - 3].rpartition(" ")
+    return f"{whole if space else text[: most - 4]} ..."

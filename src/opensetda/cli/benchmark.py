@@ -50,6 +50,7 @@ _KNOWN_HELP = "Known class of your own source; repeatable, at least two. Default
 FRONT = "backbone weights size views cache strict"  # of the options of images
 
 _compared = partial(option_of, "What is compared")
+COMMITTEE = "committee"
 Openness = StrEnum("Openness", ["true", "auto"])
 
 
@@ -184,17 +185,18 @@ def _compare_methods(
     """Compare quick methods on a target without labels."""
     from opensetda.cli.bars import ConsoleListener
     from opensetda.runs.options import FitRequest, absolute
-    from opensetda.system.files import in_shell, temporary_folder
+    from opensetda.system.files import temporary_folder
     from opensetda.usecases.compare_methods import clear_winner, compare_methods
     from opensetda.usecases.read_domains import load
 
     how: Any = {"identity": "", "images": images, "tables": tables, "command": tuple(typed)}
+    # First: what follows is easily taken for more than it is.
+    console.say("Classes of the source that are hidden in turn know nothing of the domain shift.")
     request = FitRequest(source=absolute(source), target=absolute(target), **how)
     with temporary_folder() as scratch:
         data = load(request, ConsoleListener(), scratch)
         with counting_progress("compare", "method") as progress:
             rows = compare_methods(data.source, data.labels, data.target, progress)
-    console.say("Classes of the source that are hidden in turn know nothing of the domain shift.")
     cells = [
         [
             row.method,
@@ -212,10 +214,18 @@ def _compare_methods(
     if best is None:
         console.say("Hidden classes do not separate these methods: keep the default.")
     else:
-        domains = f"{in_shell(source)} {in_shell(target)}"
-        how = f"--out RUN --method {best.method} --scaling {best.scaling}"
-        console.say(f"Best on hidden source classes: osda fit {domains} {how}")
+        how = ["--method", best.method]
+        if best.method != COMMITTEE:
+            how += ["--scaling", best.scaling]
+        console.say(f"Best on hidden source classes: {fit_command(typed, how)}")
     console.result({"methods": [asdict(row) for row in rows]})
+
+
+def fit_command(typed: Sequence[str], how: Sequence[str]) -> str:
+    """Return the command that fits to the domains of a comparison, with its options."""
+    left_out = {"--unlabelled", "--json", "--quiet", "--debug", "--verbose"}
+    kept = [word for word in typed[2:] if word not in left_out]
+    return shlex.join(["osda", "fit", *kept, *how, "--out", "run"])
 
 
 def _parse_sweep(text: str | None) -> tuple[tuple[str, list[str]] | None, Sequence[float | None]]:

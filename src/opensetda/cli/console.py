@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from opensetda.errors import visible
+from opensetda.errors import cut, visible
 
 if TYPE_CHECKING:
     pass
@@ -28,19 +28,25 @@ DASH = "-"
 class _Mode:
     quiet: bool = False
     json: bool = False
+    verbose: bool = False
     warnings: list[str] = field(default_factory=list)
 
 
 _mode = _Mode()
 
 
-def begin(quiet: bool = False, as_json: bool = False) -> None:
+def begin(quiet: bool = False, as_json: bool = False, verbose: bool = False) -> None:
     """Begin a command with these output options."""
     global _mode
-    _mode = _Mode(quiet, as_json)
+    _mode = _Mode(quiet=quiet, json=as_json, verbose=verbose)
     if quiet:
         # The progress bar of the hub's downloads.
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
+
+def is_verbose() -> bool:
+    """Whether what only researchers read is shown, too."""
+    return _mode.verbose
 
 
 def is_quiet() -> bool:
@@ -100,7 +106,7 @@ def _complain(label: str, colour: str, message: str) -> None:
     line = visible(" ".join(message.split()))
     if len(line) > 1000:
         # What it is about is at the start, what to do at the end.
-        line = f"{line[:700]} ... {line[-300:]}"
+        line = f"{cut(line, 700)} {line[-300:].partition(' ')[2]}"
     _print(f"{typer.style(label, fg=colour, bold=True)} {line}", err=True)
 
 

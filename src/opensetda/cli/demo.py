@@ -42,7 +42,8 @@ def demo(
     folder = found.path
     rows = found.rows
     report = report_at_end(folder)
-    console.show_steps(found.classifier.history_, found.steps)
+    if console.is_verbose():
+        console.show_steps(found.classifier.history_, found.steps)
     true = console.percent(found.true_openness)
     title = f"Comparison (%, share of unknowns estimated by each method, true {true})"
     numbers = [HEADINGS[name][0] for name in _COLUMNS]

@@ -70,7 +70,7 @@ def evaluate(
         result["openness"] = folder.estimates()["openness"]
         result["files"] = {"metrics": run / METRICS, "report": report}
         share += f", used {result['openness']['share']:.0%}"
-        if len(folder.history()) > 1:
+        if console.is_verbose() and len(folder.history()) > 1:
             console.show_steps(folder.history(), found.steps)
     _show_tables(found)
     final = found.final

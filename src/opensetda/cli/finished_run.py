@@ -38,7 +38,7 @@ def show_fitted(run: FittedRun) -> None:
         console.note("no report: with so many targets and classes it needs much memory")
     elif request.report:
         report = report_at_end(path)
-    if len(fitted.history) > 1:
+    if console.is_verbose() and len(fitted.history) > 1:
         console.show_steps(fitted.history, {})
     labels = console.show_labels(counts, classifier.unknown_label)
     console.show_estimates(classifier)

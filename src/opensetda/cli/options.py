@@ -38,6 +38,7 @@ output, of_method, other = (
 )
 _keyword = functools.partial(_Parameter, kind=_Parameter.KEYWORD_ONLY)
 _QUIET = "Show no progress, notes or tables: only results, warnings and errors."
+_VERBOSE = "Show the steps of the method, too."
 _JSON = "Print the result as one JSON object on stdout, instead of tables and lines."
 _IMAGES = "Find the images of a feature table here: its ids are paths that start in this folder."
 _DATA = "Folder with one feature file per domain (amazon.npz, .parquet, .csv), or image folders."
@@ -81,6 +82,7 @@ Changes = Annotated[list[str] | None, of_method("--set NAME=VALUE", _SET)]
 _COMMON = {
     "quiet": Annotated[bool, output("--quiet", _QUIET)],
     "as_json": Annotated[bool, output("--json", _JSON)],
+    "verbose": Annotated[bool, output("--verbose", _VERBOSE)],
     "debug": Annotated[bool, output("--debug", "Show the traceback of an error.")],
 }
 
@@ -131,7 +133,7 @@ def spread(command: Callable[..., None], json: bool = True) -> Callable[..., Non
     @functools.wraps(command)
     def run(**given: Any) -> None:
         flags = {name: given.pop(name) for name in common}
-        console.begin(flags["quiet"], flags.get("as_json", False))
+        console.begin(flags["quiet"], flags.get("as_json", False), flags["verbose"])
         for place, (group, own) in groups.items():
             values = {}
             for name, option, shown in own:

@@ -142,7 +142,9 @@ def no_such(path: Path, is_like: Callable[[str], bool]) -> InputError:
     """Return the error for a missing file, with a name that `is_like` it if there is one."""
     # As a path, "https://host/a" is "https:/host/a".
     if len(path.parts) > 1 and path.parts[0].endswith(":"):
-        return InputError(f"{printable(path)}: URLs are not read; download it")
+        # A path has lost one of the two slashes.
+        address = re.sub(r"^(\w+):/+", r"\1://", printable(path))
+        return InputError(f"{address}: URLs are not read; download it")
     problem = f"{printable(path)}: no such {'file' if path.suffix else 'folder'}"
     if not path.parent.is_dir():
         return InputError(f"{problem} (nor a folder {printable(path.parent)}); check the path")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import html
+import os
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from opensetda.errors import InputError
 
 if TYPE_CHECKING:
     from opensetda.report.collect import Progress
@@ -36,6 +39,9 @@ def write_report(
     page = render_page(collect(run, images, progress))
     with ExitStack() as stack:
         if out is None:
+            if not os.access(run.path, os.W_OK | os.X_OK):
+                advice = "name another file with --out"
+                raise InputError(f"{run.path}: a report cannot be written into it; {advice}")
             # Not into the folder of another run that has taken its place.
             path = stack.enter_context(changing_run(run.path, run.stamp)) / REPORT
         else:

@@ -38,7 +38,9 @@ def plane_of(run: RunFolder, progress: CountingProgress | None = None) -> Plane:
                 return np.column_stack([table.numbers(axis, 0, 1) for axis in _AXES])
     plane = lay_out(rows, progress)
     columns = dict(zip(_AXES, plane.T, strict=True))
-    run.replace_files({MAP: parquet_bytes(pyarrow.table(columns))})
+    # Of a run that cannot be written to, they are computed again for the next report.
+    with suppress(OSError):
+        run.replace_files({MAP: parquet_bytes(pyarrow.table(columns))})
     return plane
 
 

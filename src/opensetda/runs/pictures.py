@@ -7,6 +7,7 @@ import io
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -98,7 +99,9 @@ class Pictures:
                     self._thumbnails[shown] = image
                 if progress is not None:
                     progress(done, len(missing))
-        self.run.replace_files({THUMBNAILS: thumbnail_table(self._thumbnails)})
+        # A run may be read-only.
+        with suppress(OSError):
+            self.run.replace_files({THUMBNAILS: thumbnail_table(self._thumbnails)})
 
 
 def write_images(path: Path, source: Mapping[int, str], target: Sequence[str]) -> None:

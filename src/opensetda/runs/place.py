@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from opensetda.errors import InputError
-from opensetda.system.files import exchange, final_place
+from opensetda.system.files import exchange, final_place, in_shell
 from opensetda.system.locks import BusyError, lock_folder, locked_file
 
 SETTINGS = "settings.json"
@@ -34,6 +34,10 @@ class ReplacedRunError(InputError):
 def check_is_run(path: Path) -> None:
     """Raise an `InputError` if there is no run folder; nothing heavy is imported for it."""
     if not (path / SETTINGS).exists():
+        unfinished = path.with_name(f"{path.name}.unfinished")
+        if not path.exists() and unfinished.exists():
+            advice = f"continue it with 'osda resume {in_shell(path)}'"
+            raise InputError(f"{path}: interrupted before it was complete; {advice}")
         what = "not a run folder" if path.exists() else "no such run folder"
         raise InputError(f"{path}: {what} (no {SETTINGS}); make one with 'osda fit'")
 

@@ -38,7 +38,7 @@ _SURELY_DEAD_SECONDS = 86_400
 # From fcntl.h and stdio.h of Linux: paths as they are, and the exchange of two.
 _HERE = -100
 _RENAME_EXCHANGE = 2
-_WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS)
+_WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS, errno.EACCES)
 
 
 def open_regular(path: str | Path) -> BufferedReader:

@@ -32,6 +32,8 @@ class ComparedMethod:
     """The mean HOS on parts of the source in which a class was hidden; NaN with two classes."""
     hidden_error: float
     """The standard error of that mean."""
+    hidden_scores: tuple[float, ...] = ()
+    """Each of them: the same parts for every method."""
 
 
 def compare_methods(
@@ -63,6 +65,7 @@ def compare_methods(
                 agreement=float((alike[place].sum() - 1) / (len(methods) - 1)),
                 hidden_hos=float(np.nanmean(scores)) if len(scores) else float("nan"),
                 hidden_error=float(np.nanstd(scores) / np.sqrt(n_scores)) if len(scores) else 0.0,
+                hidden_scores=tuple(scores),
             )
         )
         progress(len(methods) + place + 1, 2 * len(methods))
@@ -70,14 +73,25 @@ def compare_methods(
 
 
 def clear_winner(compared: list[ComparedMethod]) -> ComparedMethod | None:
-    """Return the method that is best on hidden classes by more than the noise, if there is one."""
-    known = [row for row in compared if row.hidden_hos == row.hidden_hos]
-    ordered = sorted(known, key=lambda row: -row.hidden_hos)
-    if len(ordered) < 2:
-        return None
-    first, second = ordered[:2]
-    noise = float(np.hypot(first.hidden_error, second.hidden_error))
-    return first if first.hidden_hos - second.hidden_hos > 2 * noise else None
+    """Return the method that beats every other one, by more than the noise; None without one.
+
+    The same classes are hidden from all methods: the noise is that of the differences, and none of
+    them may be negative.
+    """
+    best = max(compared, key=lambda row: np.nan_to_num(row.hidden_hos, nan=-1.0))
+    for other in compared:
+        if other is best:
+            continue
+        if len(best.hidden_scores) < HIDDEN_CLASSES:
+            return None
+        if len(other.hidden_scores) < HIDDEN_CLASSES:
+            return None
+        apart = np.subtract(best.hidden_scores, other.hidden_scores)
+        if not (apart >= 0).all():
+            return None
+        if apart.mean() <= 2 * apart.std(ddof=1) / np.sqrt(len(apart)):
+            return None
+    return best
 
 
 def _hidden_hos(X: npt.NDArray[Any], y: npt.NDArray[Any], method: OpenSetClassifier) -> list[float]:
