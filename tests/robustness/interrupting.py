@@ -20,6 +20,8 @@ _TUNE = "--finetune last --set finetune.rounds=2 --set finetune.iterations=2"
 INTERRUPTED = {
     "fit of tables": f"{FIT_REPORT} out/run {PGL}",
     "predict": "predict run tables/target.csv --out out/labels.csv",
+    "adapt": "adapt run tables/target.csv --out out/run",
+    "compare": "compare run run --out out/changes.csv --page out/changes.html",
     "report": "report run --out out/report.html",
     "export": "export run --to out/model",
     "fit of images": f"{FIT_IMAGES_REPORT} out/run {PGL}",
