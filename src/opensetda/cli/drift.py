@@ -44,6 +44,7 @@ def drift(
     Of many samples, 800 are drawn. On samples of the same target, 5 % of the
     comparisons raise a false alarm. With --fail-on drift the exit code is 1.
     """
+    from opensetda.data.names import formula_warning
     from opensetda.report.small_pages import check_page, write_drift_page
     from opensetda.usecases.detect_drift import drift as compare_samples
     from opensetda.usecases.drift_of_samples import record as append
@@ -58,6 +59,8 @@ def drift(
         console.say(f"{name}: {one.line}")
         if record is not None:
             append(record, open_run(run), name, one)
+            for line in formula_warning(record, [name, *one.group]):
+                console.warn(line)
     if page is not None:
         write_drift_page(page, str(run), found)
     console.say_places(record=record, page=page)

@@ -46,7 +46,6 @@ def drift(
         Receives warnings and progress.
     """
     options = tables or TableOptions()
-    listener = listener or RunListener()
 
     def compare(folder: RunFolder) -> Drift:
         kept_target(folder)
@@ -54,7 +53,7 @@ def drift(
         if images is None:
             rows, ids, count = _drawn_rows(folder, samples, options)
         else:
-            rows, ids, count = _drawn_images(folder, images, options, listener)
+            rows, ids, count = _drawn_images(folder, images, options, listener or RunListener())
         decided = PredictionTable.of_samples(folder.model(), rows, ids)
         return compared_with(folder, rows, ids, decided.labels, count)
 

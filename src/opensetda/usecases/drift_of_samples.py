@@ -10,7 +10,6 @@ Everything else is description.
 from __future__ import annotations
 
 import csv
-import heapq
 from collections import Counter
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
@@ -120,36 +119,26 @@ class SampleOfRows:
 
     def __init__(self) -> None:
         self.count = 0
-        self._kept: list[tuple[int, int, npt.NDArray[np.float32], tuple[str, str]]] = []
+        self._kept: dict[str, npt.NDArray[Any]] = {}
 
     def add(self, rows: npt.NDArray[np.float32], table: PredictionTable) -> None:
         """Add rows with their predictions."""
-        keys = content_keys(rows)
-        most = most_rows(rows.shape[1])
-        for place in np.argsort(keys, kind="stable")[:most].tolist():
-            said = (str(table.ids[place]), str(table.labels[place]))
-            entry = (-int(keys[place]), -(self.count + place), rows[place].copy(), said)
-            if len(self._kept) < most:
-                heapq.heappush(self._kept, entry)
-            elif entry[:2] > self._kept[0][:2]:
-                heapq.heapreplace(self._kept, entry)
-            else:
-                break
         self.count += len(rows)
+        new: dict[str, npt.NDArray[Any]] = {
+            "key": content_keys(rows),
+            "row": rows,
+            "id": table.ids,
+            "label": table.labels,
+        }
+        if self._kept:
+            new = {name: np.concatenate([self._kept[name], new[name]]) for name in new}
+        first = np.argsort(new["key"], kind="stable")[: most_rows(rows.shape[1])]
+        self._kept = {name: values[first] for name, values in new.items()}
 
     def drift_of(self, run: RunFolder) -> Drift:
-        """Compare the rows with the target of a run."""
-        entries = sorted(self._kept, key=lambda entry: -entry[1])
-        width = entries[0][2].shape[0] if entries else 0
-        rows = np.array([entry[2] for entry in entries], dtype=np.float32).reshape(-1, width)
-        said = [entry[3] for entry in entries]
-        return compared_with(
-            run,
-            rows,
-            ids=np.array([one[0] for one in said], dtype=np.str_),
-            labels=np.array([one[1] for one in said], dtype=np.str_),
-            count=self.count,
-        )
+        """Compare the rows with the target of a run; there is one at least."""
+        kept = self._kept
+        return compared_with(run, kept["row"], kept["id"], kept["label"], self.count)
 
 
 def kept_target(run: RunFolder) -> Kept:
@@ -244,8 +233,7 @@ def _class_changes(before: Counter[str], now: Counter[str]) -> tuple[ClassChange
         p_value = binomtest(now[name], max(now.total(), 1), usual).pvalue
         if p_value <= CLASS_LEVEL / len(names):
             expected = before[name] / max(before.total(), 1)
-            found = now[name] / max(now.total(), 1)
-            changes.append(ClassChange(name, expected, found))
+            changes.append(ClassChange(name, expected, now[name] / max(now.total(), 1)))
     return tuple(sorted(changes, key=lambda one: -abs(one.found - one.expected)))
 
 

@@ -54,11 +54,11 @@ def read_rows(
     return read_samples(
         table,
         width,
-        folder.feature_names(),
-        names,
-        folder.column("id"),
-        scratch,
-        folder.column_plan(),
+        feature_names=folder.feature_names(),
+        columns=names,
+        usual_id=folder.column("id"),
+        scratch=scratch,
+        plan=folder.column_plan(),
     )
 
 
