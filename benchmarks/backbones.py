@@ -2,6 +2,8 @@
 
     python benchmarks/backbones.py features        # into the cache; continues where it was
     python benchmarks/backbones.py quality         # methods on what is missing in the figures
+    python benchmarks/backbones.py marked          # the committee, at most 800 rows of a domain,
+                                                   # without marks and with 30 (benchmarks/marks.py)
     python benchmarks/backbones.py speed           # images per second, in turns
     python benchmarks/backbones.py show --write    # the tables, into docs/images.md
 
@@ -22,6 +24,8 @@ from statistics import fmean
 from typing import Any
 
 from images import JUDGED, OFFICE31, OTHERS, PACS_IMAGES, PACS_KNOWN, sample_paths
+from marks import Task, _asked, _line, groups_of
+from marks import _fitted as fitted_task
 from opensetda.backbones.extraction import Extractor, FeatureCache, extract
 from opensetda.backbones.registry import resolve
 from opensetda.benchmark.grid import OK, grid_cells, run_grid
@@ -37,6 +41,8 @@ PAGE = FOLDER.parent / "docs" / "images.md"
 COMPARED = ("efficientnet-lite0", "efficientnet-lite2")
 METHODS = ("committee", "moving-means")
 OPENNESS = {"true": "oracle openness", "auto": "estimated openness"}
+MARKED = {"0": "no marks", "30": "30 marks"}
+MOST_ROWS = 800
 PACS_TASKS = {**JUDGED, **OTHERS}
 COLUMNS = (
     *("suite", "task", "take", "backbone", "method", "openness"),
@@ -106,6 +112,37 @@ def measure_quality(options: argparse.Namespace) -> None:
                     rows = run_grid(tasks, cells, out, 1, _tell)
                     found = [where | _figures(row) for row in rows if row["status"] == OK]
                     append(FIGURES, COLUMNS, found)
+
+
+def measure_marked(options: argparse.Namespace) -> None:
+    """Fit the committee where no figure is there yet, and mark 30 targets of each task."""
+    for suite in options.suites:
+        for backbone in options.backbones:
+            where = {"suite": suite, "take": f"{MOST_ROWS} rows", "backbone": backbone}
+            done = {row["task"] for row in read_figures() if where.items() <= row.items()}
+            for tasks in task_sets(suite, backbone, options):
+                for name in [name for name in tasks.tasks if name not in done]:
+                    task = fitted_task(tasks.read(name), name, MOST_ROWS)
+                    lines = [nothing_marked(task), *useful_marks(task, suite)]
+                    found = [
+                        {**where, "task": name, "method": "committee", "openness": MARKED[count]}
+                        | {"hos": f"{float(line['hos']) / 100:.4f}"}
+                        for line in lines
+                        if (count := line["marks"]) in MARKED
+                    ]
+                    append(FIGURES, COLUMNS, found)
+                    print(backbone, name, [row["hos"] for row in found], flush=True)
+
+
+def useful_marks(task: Task, suite: str) -> list[Row]:
+    """Return the figures of marks that the review asks for."""
+    groups = groups_of(task, "pacs" if suite == "pacs" else "office31-lite0")
+    return _asked(task, groups, "useful", 0)
+
+
+def nothing_marked(task: Task) -> Row:
+    """Return the figures of the committee alone."""
+    return _line("none", 0, 0, task, task.votes.argmax(axis=1))
 
 
 def _tell(done: int, total: int, row: dict[str, Any] | None) -> None:
@@ -183,7 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("part", choices=("features", "quality", "speed", "show"))
+    add("part", choices=("features", "quality", "marked", "speed", "show"))
     add("--office31", type=Path, default=OFFICE31, help="images of Office-31")
     add("--pacs", type=Path, default=PACS_IMAGES, help="images of PACS")
     add("--take", type=int, default=2, help="of PACS: 2 is every second image of a class")
@@ -199,10 +236,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--write", action="store_true", help="write the tables into docs/images.md")
     options = parser.parse_args(arguments)
     options.cache.mkdir(parents=True, exist_ok=True)
-    parts = {"features": compute_features, "quality": measure_quality, "speed": measure_speed}
+    parts = {
+        "features": compute_features,
+        "quality": measure_quality,
+        "marked": measure_marked,
+        "speed": measure_speed,
+    }
     if options.part in parts:
         parts[options.part](options)
-    if options.part in ("quality", "show"):
+    if options.part in ("quality", "marked", "show"):
         text = "\n".join(tables(read_figures()))
         print(text)
         if options.write:
