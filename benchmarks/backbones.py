@@ -5,7 +5,7 @@
     python benchmarks/backbones.py marked          # the committee, at most 800 rows of a domain,
                                                    # without marks and with 30 (benchmarks/marks.py)
     python benchmarks/backbones.py speed           # images per second, in turns
-    python benchmarks/backbones.py show --write    # the tables, into docs/images.md
+    python benchmarks/backbones.py show --write    # the table, into docs/images.md and choose.md
 
 Office-31 is measured whole, with the classes of the benchmark. PACS are its images at 160 pixels,
 4 known and 3 unknown classes; of each class every `--take`-th image (by default every second). Rows
@@ -33,11 +33,12 @@ from opensetda.benchmark.tasks import TaskSet, find_tasks, own_task
 from opensetda.benchmark.variants import make_variants
 from opensetda.data.images.loading import read_images
 from opensetda.runs.options import ImageOptions
-from published import append, fill
+from published import append, fill, markdown
 
 FOLDER = Path(__file__).resolve().parent
 FIGURES = FOLDER / "figures" / "backbones.csv"
-PAGE = FOLDER.parent / "docs" / "images.md"
+PAGES = (FOLDER.parent / "docs" / "images.md", FOLDER.parent / "docs" / "choose.md")
+SUITES = {"office31": "Office-31", "pacs": "PACS, 160 pixels"}
 COMPARED = ("efficientnet-lite0", "efficientnet-lite2")
 METHODS = ("committee", "moving-means")
 OPENNESS = {"true": "oracle openness", "auto": "estimated openness"}
@@ -186,32 +187,27 @@ def measure_speed(options: argparse.Namespace) -> None:
         )
 
 
-def tables(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield HOS in % by task, for each suite, method and openness; a row for each backbone."""
-    found = {tuple(row[name] for name in COLUMNS[:6]): 100 * float(row["hos"]) for row in rows}
-    groups = dict.fromkeys((r["suite"], r["take"], r["method"], r["openness"]) for r in rows)
-    for suite, take, method, openness in sorted(groups):
-        backbones = dict.fromkeys(row["backbone"] for row in rows)
-        own = {
-            name: {
-                key[1]: hos
-                for key, hos in found.items()
-                if (key[0], *key[2:]) == (suite, take, name, method, openness)
-            }
-            for name in backbones
-        }
-        tasks = [t for t in next(iter(own.values())) if all(t in each for each in own.values())]
+def tables(rows: Sequence[Row]) -> str:
+    """Return the mean HOS in % of each backbone over the tasks that all have, in Markdown."""
+    found: dict[tuple[str, ...], dict[str, dict[str, float]]] = {}
+    for row in rows:
+        group = row["suite"], row["take"], row["method"], row["openness"]
+        own = found.setdefault(group, {}).setdefault(row["backbone"], {})
+        own[row["task"]] = 100 * float(row["hos"])
+    names = list(dict.fromkeys(row["backbone"] for row in rows))
+    lines = []
+    for (suite, take, method, openness), own in sorted(found.items()):
+        common = [set(own.get(name, {})) for name in names]
+        tasks = set.intersection(*common) if common else set()
         if not tasks:
             continue
-        yield f"{suite}, {method}, {OPENNESS.get(openness, openness)}:"
-        yield ""
-        yield f"| | {' | '.join(tasks)} | mean |"
-        yield f"|{' --- |' * (len(tasks) + 2)}"
-        for name, figures in own.items():
-            texts = [f"{figures[task]:.1f}" for task in tasks]
-            mean = fmean(figures[task] for task in tasks)
-            yield f"| {name} | {' | '.join(texts)} | {mean:.1f} |"
-        yield ""
+        means = [fmean(own[name][task] for task in tasks) for name in names]
+        worst = min(own[names[-1]][task] - own[names[0]][task] for task in tasks)
+        told = OPENNESS.get(openness, openness)
+        size = {"1": "whole"}.get(take, take if "rows" in take else f"1 of {take} images")
+        texts = [f"{mean:.1f}" for mean in means]
+        lines.append([SUITES[suite], method, told, size, str(len(tasks)), *texts, f"{worst:+.1f}"])
+    return markdown(["images", "method", "", "size", "tasks", *names, "worst task"], lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -245,11 +241,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.part in parts:
         parts[options.part](options)
     if options.part in ("quality", "marked", "show"):
-        text = "\n".join(tables(read_figures()))
+        text = tables(read_figures())
         print(text)
-        if options.write:
-            page = fill(PAGE.read_text(encoding="utf-8"), {"backbones": f"\n{text}"})
-            PAGE.write_text(page, encoding="utf-8")
+        for page in PAGES if options.write else ():
+            content = fill(page.read_text(encoding="utf-8"), {"backbones": f"\n{text}"})
+            page.write_text(content, encoding="utf-8")
 
 
 if __name__ == "__main__":
