@@ -80,6 +80,9 @@ class RunListener:
         """Receive a warning about the data or the result."""
         warnings.warn(self.worded(message), UserWarning, stacklevel=3)
 
+    def stage(self, name: str) -> None:
+        """Receive what begins: reading, estimating, ..."""
+
     def worded(self, message: str) -> str:
         """Return a message in the words of its reader: options as Python has them."""
         from opensetda.runs.options import in_python

@@ -52,6 +52,10 @@ class ConsoleListener(RunListener):
     counting = staticmethod(counting_progress)
     training = staticmethod(training_progress)
 
+    def stage(self, name: str) -> None:
+        """Name what begins, if it takes a while."""
+        console.begin_stage(name)
+
     def worded(self, message: str) -> str:
         """Return the message as it is: the reader typed a command."""
         return message
@@ -60,6 +64,7 @@ class ConsoleListener(RunListener):
 @contextmanager
 def _meter(title: str) -> Iterator[Callable[..., None]]:
     """Yield what shows a count, its total and the state in words, in a log at once if `line`."""
+    console.begin_stage(title)
     if console.is_quiet():
         yield lambda *_, **__: None
         return
@@ -91,6 +96,7 @@ def _meter(title: str) -> Iterator[Callable[..., None]]:
             bars.update(task.id, completed=done, total=total, state=state)
             if bars.console.is_interactive:
                 bars.start()
+                console.touch()
             elif line or (time.monotonic() >= next_line and done < total):
                 next_line = time.monotonic() + _LINE_SECONDS
                 left = timedelta(seconds=int(task.time_remaining or 0))
@@ -99,6 +105,7 @@ def _meter(title: str) -> Iterator[Callable[..., None]]:
     try:
         yield show
     finally:
+        console.begin_stage("writing")
         # One that was never shown would end with an empty line.
         if bars.live.is_started:
             bars.stop()

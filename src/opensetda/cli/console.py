@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,6 +30,10 @@ class _Mode:
     quiet: bool = False
     json: bool = False
     verbose: bool = False
+    began: float = field(default_factory=time.monotonic)
+    last_output: float = field(default_factory=time.monotonic)
+    stage: str = "starting"
+    stage_began: float = field(default_factory=time.monotonic)
     warnings: list[str] = field(default_factory=list)
 
 
@@ -42,6 +47,27 @@ def begin(quiet: bool = False, as_json: bool = False, verbose: bool = False) -> 
     if quiet:
         # The progress bar of the hub's downloads.
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
+
+def state() -> _Mode:
+    """Return what is being done, since when, and when something was printed last."""
+    return _mode
+
+
+def begin_stage(name: str) -> None:
+    """Begin something that may take a while: it is named if nothing else is printed."""
+    _mode.stage = name
+    _mode.stage_began = time.monotonic()
+
+
+def touch() -> None:
+    """Count as output: a bar has moved."""
+    _mode.last_output = time.monotonic()
+
+
+def waited() -> float:
+    """Return how many seconds the user has waited for this command."""
+    return time.monotonic() - _mode.began
 
 
 def is_verbose() -> bool:
@@ -113,6 +139,7 @@ def _complain(label: str, colour: str, message: str) -> None:
 def _print(line: str, err: bool = False, color: bool | None = None) -> None:
     # Not `err=err`, which goes past the bars of rich and ends in the middle of one.
     stream = sys.stderr if err else sys.stdout
+    touch()
     try:
         typer.echo(line, file=stream, color=color)
     except OSError as error:

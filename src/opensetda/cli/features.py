@@ -51,7 +51,7 @@ def features(
     n_images, n_features = written.X.shape if scheduler is None else written.shape
     console.say(
         f"{n_images:,} images, {n_features:,} features each, in "
-        f"{written.seconds:.1f} s ({written.n_cached:,} from the cache)."
+        f"{console.waited():.1f} s ({written.n_cached:,} from the cache)."
     )
     console.say_places(features=out)
     console.result(

@@ -37,13 +37,14 @@ def show_fitted(run: FittedRun) -> None:
     if request.report and n_cells > _MOST_CELLS:
         console.note("no report: with so many targets and classes it needs much memory")
     elif request.report:
+        console.begin_stage("report")
         report = report_at_end(path)
     if console.is_verbose() and len(fitted.history) > 1:
         console.show_steps(fitted.history, {})
     labels = console.show_labels(counts, classifier.unknown_label)
     console.show_estimates(classifier)
     many = console.counted(counts.total(), training.noun)
-    console.say(f"Labelled {many} of {printable(training.target)} in {fitted.seconds:.1f} s.")
+    console.say(f"Labelled {many} of {printable(training.target)} in {console.waited():.1f} s.")
     later = "FILE" if training.noun == "row" else "PATHS"
     console.say_places(
         labels=path / predictions_name(counts.total()),

@@ -17,6 +17,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from opensetda.cli import console
+from opensetda.cli.heartbeat import heartbeat
 from opensetda.runs.options import FitOptions, ImageOptions, Option, absolute, declared
 from opensetda.system import default_cache_folder
 
@@ -140,7 +141,11 @@ def spread(command: Callable[..., None], json: bool = True) -> Callable[..., Non
                 if (value := given.pop(shown.name)) is not None:
                     values[name] = option.parse(value) if option.parse else value
             given[place] = group(**values)
-        command(**given)
+        if not json:
+            command(**given)
+            return
+        with heartbeat():
+            command(**given)
 
     run.__dict__["__signature__"] = signature.replace(parameters=parameters)
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

@@ -151,6 +151,7 @@ def _read_and_train(run: UnfinishedRun, arrays: Any, listener: RunListener) -> T
     """Read both domains, and learn; tables are read before anything heavy is imported."""
     started = time.perf_counter()
     run.clear_scratch()
+    listener.stage("reading")
     with first_process_first():
         # The others find features in the cache.
         data = _load(run, arrays, listener)
