@@ -49,7 +49,7 @@ from opensetda.backbones.registry import resolve
 from opensetda.data.benchmarks.protocols import BENCHMARKS
 from opensetda.data.images.decoding import decode_image
 from opensetda.data.images.loading import read_images
-from opensetda.pgl.settings import ABLATIONS
+from opensetda.pgl.presets import ABLATIONS
 from published import append, fill
 
 OSDA = [sys.executable, "-m", "opensetda"]
@@ -100,7 +100,7 @@ ABLATED = {f"pgl, {name}": name for name in ABLATIONS if name != "no-adversary"}
 TOGETHER |= ABLATED
 # And without what is ours, or with what we left out.
 OURS = {
-    "pgl, own pseudo-labels": "taught=false",
+    "pgl, own pseudo-labels": "ranking=softmax",
     "pgl, adversary": "adversary_weight=0.4",
     "pgl, no unknown loss": "unknown_weight=0",
     "pgl, no query labels": "query_labels=false",

@@ -4,7 +4,8 @@
     python benchmarks/studies.py --studies ablations --backbones efficientnet-lite0
     python benchmarks/studies.py --show --write        # measured figures into docs/analyses.md
 
-Oracle openness, one seed, six tasks. The networks are narrower than the paper's (`NARROW`), which
+Oracle openness, one seed, six tasks. The figures that are there are of the earlier method: 4 epochs
+at every step, rates never halved. The networks are narrower than the paper's (`NARROW`), which
 takes less time. A run is fitted once for all studies that contain it; its line for each
 step in figures/studies.csv means that it is finished. PGL itself runs all 20 steps, the others up
 to step 7. Tables have the mean HOS in % over the tasks; as one step changes it by a point or two,
@@ -32,12 +33,13 @@ from opensetda.benchmark.tasks import TaskSet, find_tasks
 from opensetda.benchmark.variants import Variant
 from opensetda.data.benchmarks.protocols import with_openness
 from opensetda.metrics.open_set import evaluate
-from opensetda.pgl.settings import ABLATIONS
+from opensetda.pgl.presets import ABLATIONS
 from opensetda.report.run_parts import codes_of
 from published import append, fill, markdown
 
 FOLDER = Path(__file__).resolve().parent
 DATA = FOLDER.parents[1] / "shared" / "data" / "office31-features"
+# Of the earlier method, commit 31c248e: to measure the present one, begin another file.
 FIGURES = FOLDER / "figures" / "studies.csv"
 PAGE = FOLDER.parent / "docs" / "analyses.md"
 BACKBONES = {"efficientnet-lite0": "Lite0", "resnet50": "ResNet-50"}
@@ -259,7 +261,7 @@ def weight_table(figures: Figures) -> Iterator[str]:
 
 
 def bound_table(figures: Figures) -> Iterator[str]:
-    """Return both sides of the theorems after some steps, and how often a bound did not hold."""
+    """Return the error and the sums of the theorems' terms after some steps."""
     rows = []
     for backbone in figures.there:
         lines = [
@@ -272,10 +274,8 @@ def bound_table(figures: Figures) -> Iterator[str]:
                 fmean(float(line[name]) for line in lines if line["step"] == str(step))
                 for step in (1, 7, 14, 20)
             ]
-            broken = fmean(float(line[name]) < float(line["target_error"]) for line in lines)
             rows.append([f"{heading}, {BACKBONES[backbone]}", *(f"{mean:.2f}" for mean in means)])
-            rows[-1].append("" if name == "target_error" else f"{100 * broken:.0f} %")
-    yield markdown(["step", "1", "7", "14", "20", "broken"], rows)
+    yield markdown(["step", "1", "7", "14", "20"], rows)
 
 
 TABLES = {

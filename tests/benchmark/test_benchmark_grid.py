@@ -178,7 +178,7 @@ def test_a_sweep_has_a_row_for_each_value_of_the_first_method():
 
 
 def test_ablations_are_of_pgl():
-    from opensetda.pgl.settings import ABLATIONS
+    from opensetda.pgl.presets import ABLATIONS
 
     whole, *parts = make_variants(["pgl"], changes={"epochs": 1}, ablations=True)
     assert [part.label for part in parts] == list(ABLATIONS)

@@ -21,7 +21,8 @@ PROTOCOLS = {
 }
 QUICK = [
     *("--finetune", "last", "--image-size", "32", "--seeds", "1", "--jobs", "1"),
-    *("--set", "steps=1", "--set", "epochs=1", "--set", "edge_width=8", "--set", "node_width=8"),
+    *("--set", "steps=2", "--set", "stop_step=1", "--set", "epochs=1"),
+    *("--set", "edge_width=8", "--set", "node_width=8"),
     *("--set", "finetune.stored=2", "--views", "1"),
 ]
 
@@ -57,10 +58,15 @@ def test_a_protocol_is_trained_and_shown_beside_the_paper(
     command += ["--openness", "true", "--backbone", TINY, "--weights", weights, "--out", "out"]
     assert main(command) == 0
     printed = capsys.readouterr().out
-    assert ("Published in the paper" in printed) == bool(spec.published)
+    # OS, OS* and UNK by the paper's rule beside its rows, and why they are not those of HOS.
+    assert "pgl here, true share of unknowns given" in printed
+    assert ("STA" in printed) == bool(spec.published)
+    assert "The paper stops at step m of M" in printed
     with (tmp_path / "out" / "results.csv").open() as file:
         (row,) = csv.DictReader(file)
     assert (row["status"], row["differs"]) == ("ok", "0.0")
+    assert float(row["paper_unk"]) <= float(row["unk"])
+    assert float(row["paper_os_star"]) >= float(row["os_star"])
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         *("benchmark.json", "cells", "results.csv", "summary.json", "table.md"),
     }

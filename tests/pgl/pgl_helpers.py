@@ -8,7 +8,9 @@ import numpy as np
 
 from opensetda.context import FitContext, Record
 from opensetda.methods.inputs import FixedRows
+from opensetda.methods.rankers import usual_ranker
 from opensetda.pgl.settings import PGLSettings
+from opensetda.pgl.taught import Teacher
 from opensetda.pgl.training import ProgressiveTraining
 from opensetda.rows import Domains, Rows
 
@@ -21,7 +23,9 @@ SMALL: dict[str, Any] = {
     "graph_rate": 1e-3,
     "backbone_rate": 1e-3,
     "epochs": 2,
+    "epochs_per_step": 0,
     "decay_every": 1,
+    "slower_decay": False,
     "draws": 2,
 }
 """Settings that keep every part of the method and take a tenth of a second."""
@@ -48,14 +52,20 @@ def training(task: Any, seed: int = 0, context: FitContext | None = None, **chan
     source, target = np.flatnonzero(task.domain > 0), np.flatnonzero(task.domain < 0)
     classes, labels = np.unique(task.y[source], return_inverse=True)
     domains = Domains(Rows(task.X, source), labels, Rows(task.X, target), classes)
+    settings = PGLSettings(**{**SMALL, **changes})
+    teacher = None
+    if settings.ranking != "softmax":
+        ranker = usual_ranker()
+        teacher = Teacher(ranker, share=task.openness, y=labels, n_classes=len(classes))
     return ProgressiveTraining(
         inputs=FixedRows(domains, None),
         source_labels=labels,
         n_classes=len(classes),
         share=task.openness,
-        settings=PGLSettings(**{**SMALL, **changes}),
+        settings=settings,
         seed=seed,
         context=context or FitContext(),
+        teacher=teacher,
     )
 
 

@@ -14,8 +14,8 @@ from torch import nn
 
 from opensetda import PGLClassifier
 from opensetda.context import FitContext
-from opensetda.pgl.settings import ABLATIONS
-from opensetda.training import rounds
+from opensetda.methods import rankers
+from opensetda.pgl.presets import ABLATIONS
 from opensetda.training.settings import FineTuneSettings
 
 
@@ -31,14 +31,49 @@ def fitted(task):
 
 
 def test_it_finds_classes_and_unknowns(task):
-    classifier = fit(task, stop_step=4, epochs=6, decay_every=4, edge_width=32, node_width=32)
+    wide = {"edge_width": 32, "node_width": 32}
+    classifier = fit(task, reject="all", stop_step=4, epochs=6, decay_every=4, **wide)
     assert (classifier.transduction_ == task.truth).mean() > 0.85
     assert (classifier.transduction_ == "unknown").sum() == round(len(task.target) / 3)
 
 
-def test_predict_gives_targets_of_fit_their_labels(fitted, task):
-    np.testing.assert_array_equal(fitted.predict(task.target), fitted.transduction_)
-    np.testing.assert_array_equal(fitted.predict_proba(task.target), fitted.transduction_proba_)
+@pytest.fixture(scope="module")
+def taught(task):
+    return fit(task, preset="default", components=8)
+
+
+@pytest.mark.parametrize("which", ["fitted", "taught"])
+def test_predict_gives_targets_of_fit_their_labels(which, task, request):
+    classifier = request.getfixturevalue(which)
+    np.testing.assert_array_equal(classifier.predict(task.target), classifier.transduction_)
+    of_fit = classifier.transduction_proba_
+    np.testing.assert_array_equal(classifier.predict_proba(task.target), of_fit)
+
+
+def test_the_default_finds_classes_and_unknowns(taught, task):
+    assert (taught.transduction_ == task.truth).mean() > 0.9
+    assert (taught.transduction_ == "unknown").sum() == round(len(task.target) / 3)
+    assert [entry["step"] for entry in taught.history_] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("rule", ["stop-step", "all"])
+def test_labels_follow_the_rule_of_rejection_and_never_contradict_probabilities(task, rule):
+    classifier = fit(task, reject=rule, steps=10, stop_step=3)
+    share = 0.3 / 3 if rule == "stop-step" else 1 / 3
+    labels = classifier.transduction_
+    assert (labels == "unknown").sum() == round(share * len(task.target))
+    columns = np.append(classifier.classes_, "unknown")
+    np.testing.assert_array_equal(columns[classifier.transduction_proba_.argmax(1)], labels)
+    np.testing.assert_array_equal(classifier.predict(task.target), labels)
+    assert classifier.openness_ == pytest.approx(1 / 3)
+    assert not classifier.openness_report_.warnings
+    by_paper = classifier.labels_by_paper()
+    assert (by_paper == "unknown").sum() == round(0.3 / 3 * len(task.target))
+    if rule == "stop-step":
+        np.testing.assert_array_equal(by_paper, labels)
+    assert (classifier.step_labels_ == 4).sum(1).tolist() == [
+        round((share if rule == "all" else step / 30) * len(task.target)) for step in (1, 2, 3)
+    ]
 
 
 @pytest.mark.parametrize("name", ABLATIONS)
@@ -64,7 +99,7 @@ def test_other_settings_change_the_result(fitted, task, changes):
 @pytest.mark.parametrize("preset", ["office-home", "visda-17", "syn2real-o"])
 def test_openness_of_the_preset_given_or_estimated(task, preset):
     beta = {"office-home": 0.6, "visda-17": 0.85, "syn2real-o": 0.9}[preset]
-    small = {"episodes": 2, "stop_step": 1}
+    small = {"episodes": 2, "stop_step": 1, "reject": "all"}
     of_preset = fit(task, "preset", preset, **small)
     assert of_preset.openness_ == pytest.approx(beta, abs=0.5 / len(task.target))
     assert fit(task, 0.25, preset, **small).openness_ == pytest.approx(0.25)
@@ -97,16 +132,19 @@ def test_a_later_sample_gets_the_same_answer_in_every_batch(fitted, task):
     np.testing.assert_array_equal(together, alone)
 
 
+@pytest.mark.parametrize("preset", ["office-home", "default"])
 @pytest.mark.parametrize("changes", [{}, {"layers": 0}, {"layers": 2}])
-def test_a_saved_classifier_predicts_the_same(task, changes):
-    classifier = fit(task, **changes)
+def test_a_saved_classifier_predicts_the_same(task, changes, preset):
+    classifier = fit(task, preset=preset, **changes)
     other = PGLClassifier.from_state(*classifier.get_state())
     np.testing.assert_array_equal(classifier.predict_proba(task.X), other.predict_proba(task.X))
     assert other.settings_ == classifier.settings_
 
 
-def test_without_targets_it_is_a_closed_set_classifier(task):
-    classifier = PGLClassifier(settings={**SMALL, "epochs": 20, "decay": 1}, random_state=0)
+@pytest.mark.parametrize("preset", ["office-home", "default"])
+def test_without_targets_it_is_a_closed_set_classifier(task, preset):
+    settings = {**SMALL, "epochs": 20, "decay": 1}
+    classifier = PGLClassifier(preset=preset, settings=settings, random_state=0)
     classifier.fit(task.source, task.labels)
     assert (classifier.predict(task.source) == task.labels).mean() > 0.9
     assert classifier.predict_proba(task.source).shape == (len(task.source), 4)
@@ -115,11 +153,14 @@ def test_without_targets_it_is_a_closed_set_classifier(task):
 
 def test_transform_gives_node_embeddings_of_both_domains(fitted, task):
     embedded = fitted.transform(task.X, task.domain)
-    assert embedded.shape == (len(task.X), SMALL["node_width"])
+    # Beside the features.
+    assert embedded.shape == (len(task.X), task.X.shape[1] + SMALL["node_width"])
     np.testing.assert_allclose(embedded[0], fitted.transform(task.X[:1])[0])
 
 
-def test_the_scorer_exports(fitted, task):
+@pytest.mark.parametrize("which", ["fitted", "taught"])
+def test_the_scorer_exports(which, task, request):
+    fitted = request.getfixturevalue(which)
     onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     pytest.importorskip("onnx", reason="onnx is not installed")
     x, file = torch.from_numpy(task.X.astype(np.float64)), io.BytesIO()
@@ -191,12 +232,12 @@ def test_a_training_of_a_backbone_resumes_to_the_same_bits(task, preset):
 @pytest.mark.parametrize("is_safer", [False, True])
 def test_moving_means_teaches_by_the_safer_view(task, monkeypatch, is_safer):
     found = iter([0.6, 0.5] if is_safer else [0.5, 0.6])
-    monkeypatch.setattr(rounds, "agreement", lambda *given: next(found))
+    monkeypatch.setattr(rankers, "agreement", lambda *given: next(found))
     images = Pictures().of(task.X)
     images.averaged = 2
     classifier = fit(task, preset="end-to-end", context=FitContext(images=images), steps=3)
     assert images.averaged == (1 if is_safer else 2)
-    assert [entry["step"] for entry in classifier.history_] == [2, 3]
+    assert [entry["step"] for entry in classifier.history_] == [1, 2, 3]
 
 
 def test_a_taught_training_reads_neither_labels_nor_the_order_of_targets(task):

@@ -14,10 +14,10 @@ from opensetda.pgl.losses import (
     edge_loss,
     focal_loss,
     graph_losses,
-    unknown_loss,
 )
 from opensetda.pgl.network import PGLNetwork
 from opensetda.pgl.settings import PGLSettings
+from opensetda.pgl.taught import unknown_loss
 
 SMALL = PGLSettings(edge_width=5, node_width=6, dropout=0.0)
 LABELS = torch.tensor([0, 0, 1, 1, -1, -1, -1, -1])

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from opensetda.pgl.network import EdgeNetwork, GraphLayer, PairNorm, PGLNetwork
+from opensetda.pgl.network import EdgeNetwork, GraphLayer, PGLNetwork
+from opensetda.pgl.pair_norm import PairNorm
 from opensetda.pgl.settings import PGLSettings
 
 SMALL = PGLSettings(edge_width=5, node_width=6, dropout=0.0)

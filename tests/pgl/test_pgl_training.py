@@ -11,7 +11,8 @@ from pgl_helpers import SMALL, Store, run, training
 
 from opensetda import InputError
 from opensetda.context import FitContext, Record
-from opensetda.methods.pseudo_labels import UNLABELLED
+from opensetda.methods.pseudo_labels import UNLABELLED, rank_pseudo_labels
+from opensetda.pgl.presets import AUTHORS
 from opensetda.pgl.training import SHORTEST_EPOCH
 
 
@@ -58,6 +59,25 @@ def test_rates_fall_within_a_step_and_start_anew_at_the_next(task, monkeypatch):
     np.testing.assert_allclose(rates, (first + second) * 3)
 
 
+def test_the_decay_of_the_papers_presets_fires(task, monkeypatch):
+    rates = []
+    step = torch.optim.Adam.step
+
+    def noted(optimiser, *arguments):
+        rates.append(optimiser.param_groups[1]["lr"])
+        return step(optimiser, *arguments)
+
+    monkeypatch.setattr(torch.optim.Adam, "step", noted)
+    authors = {**AUTHORS, "decay_every": 4, "stop_step": 3, "steps": 20}
+    run(task, **authors)
+    epochs = rates[::SHORTEST_EPOCH]
+    whole, half = 1e-3, 0.5e-3
+    # 4, 6 and 8 epochs; halved after 4, 4 and 5 of them.
+    expected = [whole] * 4 + [whole] * 4 + [half] * 2 + [whole] * 5 + [half] * 3
+    np.testing.assert_allclose(epochs, expected)
+    assert len(rates) == SHORTEST_EPOCH * (4 + 6 + 8)
+
+
 def test_every_step_has_a_new_optimiser(task, monkeypatch):
     made = []
     start = torch.optim.Adam.__init__
@@ -95,47 +115,63 @@ def test_pseudo_labels_follow_equation_6_step_by_step(task):
         assert (labels == 4).sum() == round(task.openness * n)
 
 
-def test_moving_means_may_give_the_pseudo_labels(task):
+def test_the_papers_rule_rejects_as_many_as_have_a_pseudo_label(task):
+    n = len(task.target)
+    for rule in ("stop-step", "all"):
+        trained = run(task, steps=10, stop_step=4, reject=rule)
+        for step, labels in enumerate(trained.step_labels, start=1):
+            progress = step / 10 if rule == "stop-step" else 1.0
+            assert (labels == 4).sum() == round(task.openness * progress * n)
+            assert (labels != UNLABELLED).all()
+
+
+@pytest.mark.parametrize("ranking", ["features", "embedding"])
+def test_a_ranker_may_give_the_pseudo_labels(task, ranking):
     store = Store()
     steps = SMALL["steps"]
     context = FitContext(checkpoints=store)
-    taught = run(task, taught=True, stop_step=None, context=context)
-    # It does the first step.
-    assert [entry["step"] for entry in taught.history] == [*range(2, steps + 1)]
-    labels = [training(task, taught=True)._taught_pseudo_labels(1 / steps)]
-    labels += [record.arrays["pseudo_labels"] for record in store.kept]
+    taught = run(task, ranking=ranking, stop_step=None, context=context)
+    # It does the first step alone.
+    assert [entry["step"] for entry in taught.history] == [*range(1, steps + 1)]
+    assert [entry["loss"] is None for entry in taught.history] == [True] + [False] * (steps - 1)
     names = np.unique(task.labels)
-    for step, own in enumerate(labels, start=1):
+    for step, record in enumerate(store.kept, start=2):
+        own = record.arrays["pseudo_labels"]
         assert (own != UNLABELLED).mean() == pytest.approx(step / steps, abs=0.05)
         known = (own != UNLABELLED) & (own < taught.n_classes)
         assert (names[own[known]] == task.truth[known]).mean() > 0.8
-    # Feature rows stay as they are, and so does the order that it gives them: labels only come.
-    for before, after in pairwise(labels):
-        assert (after[before != UNLABELLED] == before[before != UNLABELLED]).all()
-    # But the result is what the network says.
-    last = taught._taught_pseudo_labels(1.0)
-    assert (taught.step_labels[-1] != last).any()
+    # By the features the result is what the network says, by the embedding what the ranker does.
+    assert (taught.graph.ranker is None) == (ranking == "features")
+    with torch.no_grad():
+        logits, known = taught.graph(torch.from_numpy(task.target).to(dtype_of(taught.graph)))
+    labels = rank_pseudo_labels(known.numpy(), logits.argmax(1).numpy(), task.openness, 1.0, 4)
+    np.testing.assert_array_equal(labels, taught.step_labels[-1])
 
 
-def test_a_taught_training_has_at_least_one_step(task):
-    assert [entry["step"] for entry in run(task, taught=True, steps=1).history] == [2]
+def dtype_of(module):
+    return next(module.parameters()).dtype
+
+
+@pytest.mark.parametrize("ranking", ["features", "embedding"])
+def test_a_taught_training_has_at_least_one_step(task, ranking):
+    assert [entry["step"] for entry in run(task, ranking=ranking, steps=1).history] == [1, 2]
 
 
 def test_the_surest_target_never_becomes_unknown(task, monkeypatch):
     # The authors' code takes the surest target of all for unknown, at every step.
     trained, scores = training(task), []
-    label = trained._label_targets
+    label = trained._score_targets
 
     def noted(step):
         entry = label(step)
         with torch.no_grad():
-            scores.append(trained.scorer(trained.inputs.target)[1].numpy())
+            scores.append(trained.graph(trained.inputs.target)[1].numpy())
         surest = scores[-1].argmax()
         assert trained.pseudo_labels[surest] not in (4, UNLABELLED)
         assert trained.pseudo_labels[scores[-1].argmin()] == 4
         return entry
 
-    monkeypatch.setattr(trained, "_label_targets", noted)
+    monkeypatch.setattr(trained, "_score_targets", noted)
     trained.run()
     assert len(scores) == 3
 
@@ -146,9 +182,9 @@ def test_the_support_of_a_step_holds_targets_with_its_probability(task, monkeypa
     made = []
     sampler = module.EpisodeSampler
 
-    def noted(*arguments):
-        made.append(arguments[-2])
-        return sampler(*arguments)
+    def noted(**arguments):
+        made.append(arguments["replacement"])
+        return sampler(**arguments)
 
     monkeypatch.setattr(module, "EpisodeSampler", noted)
     run(task, steps=20, stop_step=4)
@@ -165,17 +201,19 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not(task):
 
 
 def same_weights(one, other):
-    weights, others = one.scorer.state_dict(), other.scorer.state_dict()
+    weights, others = one.graph.state_dict(), other.graph.state_dict()
     return all(torch.equal(weights[name], others[name]) for name in weights)
 
 
 @pytest.mark.parametrize("fresh_start", [False, True])
-def test_a_training_resumed_from_any_step_gives_the_same_bits(task, fresh_start):
+@pytest.mark.parametrize("ranking", ["softmax", "features", "embedding"])
+def test_a_training_resumed_from_any_step_gives_the_same_bits(task, fresh_start, ranking):
     store = Store()
-    settings = {"stop_step": 4, "fresh_start": fresh_start, "taught": not fresh_start}
+    settings = {"stop_step": 4, "fresh_start": fresh_start, "ranking": ranking}
     whole = run(task, context=FitContext(checkpoints=store), **settings)
     # The end of the last step is the result.
-    assert len(store.kept) == len(whole.history) - 1 >= 2
+    trained = [entry for entry in whole.history if entry["loss"] is not None]
+    assert len(store.kept) == len(trained) - 1 >= 2
     for record in store.kept:
         resumed = run(task, context=FitContext(checkpoints=Store(record)), **settings)
         assert same_weights(whole, resumed)

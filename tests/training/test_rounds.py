@@ -10,6 +10,7 @@ import torch
 
 from opensetda import ClassMeans, InputError, MovingMeans, SmoothedMeans
 from opensetda.context import FitContext, Record
+from opensetda.methods import rankers
 from opensetda.rows import Domains, Rows
 from opensetda.share.report import ShareSource
 from opensetda.training import rounds
@@ -89,8 +90,8 @@ def test_without_rounds_the_mean_of_the_views_is_labelled():
 @pytest.mark.parametrize("is_safer", [False, True])
 def test_labels_of_the_view_on_which_methods_agree_are_learned(is_safer, monkeypatch):
     found = iter([0.5, 0.4] if is_safer else [0.4, 0.5])
-    true = rounds.agreement
-    monkeypatch.setattr(rounds, "agreement", lambda *given: (true(*given), next(found))[1])
+    true = rankers.agreement
+    monkeypatch.setattr(rankers, "agreement", lambda *given: (true(*given), next(found))[1])
     images = TinyImages(averaged=2, **QUICK)
     tune(images)
     assert images.averaged == (1 if is_safer else 2)
@@ -125,10 +126,10 @@ def test_agreement_is_the_share_of_labels_that_a_simpler_method_gives_too():
     labels = np.where(DOMAIN > 0, images.labels, 0)
     given = images.features(), labels, DOMAIN
     domains = domains_of(images)
-    found = rounds.agreement(MovingMeans(openness=0.25), domains, FitContext())
+    found = rankers.agreement(MovingMeans(openness=0.25), domains, FitContext())
     other = SmoothedMeans(0.25, scaling="ranks").fit(*given).transduction_
     assert found == np.mean(MovingMeans(0.25).fit(*given).transduction_ == other)
-    assert rounds.agreement(SmoothedMeans(openness=0.25), domains, FitContext()) == 1
+    assert rankers.agreement(SmoothedMeans(openness=0.25), domains, FitContext()) == 1
 
 
 def test_the_share_of_unknowns_is_that_of_the_frozen_features():

@@ -93,9 +93,13 @@ def _source_classes(fitted: FittedTask) -> IntArray:
     scorer: Any = fitted.classifier.scorer_
     rows = torch.from_numpy(np.array(fitted.task.source_features))
     x = fitted.classifier.scaler_(rows, of_source=True)
-    # Without alignment, rows of both domains are scored alike.
-    aligned = hasattr(scorer, "alignment")
-    logits = scorer.score(scorer.embed(x, True))[0] if aligned else scorer(x)[0]
+    if hasattr(scorer, "align"):
+        logits = scorer(x, of_source=True)[0]
+    elif hasattr(scorer, "alignment"):
+        logits = scorer.score(scorer.embed(x, True))[0]
+    else:
+        # Rows of both domains are scored alike.
+        logits = scorer(x)[0]
     return np.asarray(logits.argmax(dim=1).numpy())
 
 

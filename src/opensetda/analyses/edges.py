@@ -78,9 +78,11 @@ def edge_maps(
     if not len(layers):
         raise InputError("edges: only pgl has a graph, with layers=1 or more")
     x = torch.from_numpy(rows)
-    target = torch.from_numpy(is_target)
+    align = classifier.scorer_.align
     scale = classifier.scaler_
-    v = network.backbone(torch.where(target[:, None], scale(x), scale(x, of_source=True)))
+    of_target = align(scale(x))
+    of_source = align(scale(x, of_source=True), of_source=True)
+    v = network.features(torch.where(torch.from_numpy(is_target)[:, None], of_target, of_source))
     for layer in layers:
         loops = layer.affinity(v)
         v, edges = layer(v)

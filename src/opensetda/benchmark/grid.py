@@ -34,6 +34,9 @@ from opensetda.context import FitContext, TrainableImages
 from opensetda.data.benchmarks.protocols import OpenSetTask, with_openness
 from opensetda.errors import InputError
 from opensetda.methods.base import OpenSetClassifier
+from opensetda.metrics.open_set import evaluate
+from opensetda.pgl.estimator import PGLClassifier
+from opensetda.pgl.presets import PAPER_TABLE
 from opensetda.progress import RunListener
 from opensetda.runs.integrity import read_json
 from opensetda.runs.registry import finetune_settings, method_class
@@ -63,7 +66,9 @@ METRICS = (
     *("auroc", "oscr", "ece", "unknown_ece"),
 )
 COSTS = ("seconds", "cpu_seconds", "memory_mb")
-NUMBERS = (*METRICS, "share", "true_share", "differs", *COSTS)
+PAPER = ("paper_os", "paper_os_star", "paper_unk")
+"""By the paper's rule, which labels fewer targets unknown where training stops early; else None."""
+NUMBERS = (*METRICS, *PAPER, "share", "true_share", "differs", *COSTS)
 COLUMNS = (*RUN, *NUMBERS, "scaling", "status", "error", "warnings")
 
 Row = dict[str, Any]
@@ -302,6 +307,11 @@ def _measure(tasks: TaskSet, cell: Cell, out: Path) -> Row:
     later = classifier.predict(targets)
     metrics = evaluate_targets(classifier, task.target_truth)
     row = {name: getattr(metrics, name) for name in METRICS}
+    row |= dict.fromkeys(PAPER)
+    if isinstance(classifier, PGLClassifier) and classifier.preset in PAPER_TABLE:
+        labels = classifier.labels_by_paper()
+        of_paper = evaluate(task.target_truth, labels, classifier.classes_)
+        row |= {name: getattr(of_paper, name.removeprefix("paper_")) for name in PAPER}
     row |= {
         "share": float(np.mean(classifier.transduction_ == classifier.unknown_label)),
         "true_share": task.openness,

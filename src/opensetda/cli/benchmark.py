@@ -163,7 +163,7 @@ def benchmark(
     for section in sections:
         show_text_table(report.task_table(section))
         show_text_table(report.average_table(section))
-    if (published := report.published_table(found.name)) is not None:
+    if (published := report.published_table(found.name, rows)) is not None:
         show_text_table(published)
     for line in report.notes(rows, sections):
         console.say(line)

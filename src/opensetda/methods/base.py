@@ -114,6 +114,10 @@ class OpenSetClassifier(FittedClassifier):
         """Return the parameter `openness`, unless a method reads it in its own way."""
         return self.openness
 
+    def rejected_share(self, share: float) -> float:
+        """Return the share of the targets to label unknown, if `share` of them are."""
+        return share
+
     def _own_cut(self, scores: Scores) -> float | None:
         """Return the method's own threshold, if it has one and the share was not given."""
         return None
@@ -271,12 +275,14 @@ class OpenSetClassifier(FittedClassifier):
         """Find the threshold, and label the targets of `fit`."""
         scores = self._score_targets(target) if scores is None else scores
         own_cut = None if is_share_fixed else self._own_cut(scores)
-        cut = rejection_cut(scores.known, report.share) if own_cut is None else own_cut
+        wanted = self.rejected_share(report.share)
+        cut = rejection_cut(scores.known, wanted) if own_cut is None else own_cut
         rejected = float((scores.known < cut).mean())
-        report = report.finished(rejected, own_cut is not None, len(target))
+        report = report.finished(rejected, own_cut is not None, len(target), wanted)
         self.openness_report_ = report
         self.openness_ = report.share
-        unknown = unknown_votes(scores.known, report.share_of(scores.known), report.spread)
+        share = self.rejected_share(report.share_of(scores.known))
+        unknown = unknown_votes(scores.known, share, report.spread)
         self.decision_ = Rejection.fit(scores.known, unknown, cut)
         self._keep_transduction(target, scores)
 

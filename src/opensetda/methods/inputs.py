@@ -81,15 +81,21 @@ class TunedImages(FixedRows):
     The projection of the alignment stays, because what is trained on it depends on its axes; the
     means of the domains follow the features. `features` has those of all images as of the last
     `refresh`, in the caller's order; `given` has the rows of both domains by one view of each
-    image, and `domains` those by the backbone as it is.
+    image, and `domains` those by the backbone as it is. Its batch normalisation keeps its
+    statistics, as those of a small batch are noisy, unless it `learns_statistics`.
     """
 
     learned: nn.Module
 
     def __init__(
-        self, domains: Domains, alignment: Alignment | None, images: TrainableImages
+        self,
+        domains: Domains,
+        alignment: Alignment | None,
+        images: TrainableImages,
+        learns_statistics: bool = False,
     ) -> None:
         self.images = images
+        self.learns_statistics = learns_statistics
         self.learned = images.backbone
         self.given = domains
         self._start = {k: v.detach().clone() for k, v in self.learned.state_dict().items()}
@@ -137,7 +143,7 @@ class TunedImages(FixedRows):
         self.learned.train()
         for module in self.learned.modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
-                module.eval()  # Its statistics stay: those of a small batch are too noisy.
+                module.train(self.learns_statistics)
         pixels = self.images.augmented(rows, rng).to(self.device)
         x: Tensor = self.learned(pixels).float()
         if self.alignment is None:
@@ -160,12 +166,15 @@ TrainingInputs = FixedRows | TunedImages
 
 
 def training_inputs(
-    domains: Domains, alignment: Alignment | None, images: TrainableImages | None
+    domains: Domains,
+    alignment: Alignment | None,
+    images: TrainableImages | None,
+    learns_statistics: bool = False,
 ) -> TrainingInputs:
     """Return fixed rows, or with `images` those of a backbone that is trained."""
     if images is None:
         return FixedRows(domains, alignment)
-    return TunedImages(domains, alignment, images)
+    return TunedImages(domains, alignment, images, learns_statistics)
 
 
 @torch.no_grad()

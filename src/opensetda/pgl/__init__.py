@@ -1,15 +1,17 @@
-"""Progressive Graph Learning (Luo et al., ICML 2020), and nothing else.
+"""Progressive Graph Learning (Luo et al., ICML 2020).
 
-Reading order, that of the paper's figure:
+Reading order:
 
-1. `training`: train on episodes, label all targets, mix them in, train again.
+1. `settings`: every number, with where it comes from; `presets` has the paper's tables.
 2. `episodes`: which samples form a graph.
 3. `network`: how the nodes and edges of a graph are computed.
 4. `losses`: what the network is trained to do.
 5. `scoring`: how samples are scored; ranking is in `opensetda.methods.pseudo_labels`.
-6. `estimator`: the scikit-learn classifier around it; `settings`: the paper's table.
+6. `training`: train on episodes, label all targets, mix them in, train again.
+7. `estimator`: the scikit-learn classifier around it.
 
-`EQUATIONS` maps the numbered equations of the paper to the code.
+`taught` has what is ours: another method ranks the targets. `EQUATIONS` maps the numbered
+equations of the paper to the code.
 """
 
 EQUATIONS: dict[int, str | None] = {

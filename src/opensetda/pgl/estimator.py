@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from sklearn.utils import check_random_state
 from torch import Tensor
@@ -14,13 +15,14 @@ from torch import Tensor
 from opensetda.context import FitContext
 from opensetda.features.transformer import DomainTransformer
 from opensetda.methods.base import OpenSetClassifier
-from opensetda.methods.inputs import training_inputs
-from opensetda.pgl.network import PGLNetwork
-from opensetda.pgl.scoring import SupportGraph
-from opensetda.pgl.settings import PRESETS, PGLSettings
+from opensetda.methods.inputs import TunedImages
+from opensetda.methods.rankers import choose_views, usual_ranker
+from opensetda.pgl.presets import PRESETS
+from opensetda.pgl.settings import PGLSettings
+from opensetda.pgl.taught import TaughtGraph, Teacher, taught_inputs
 from opensetda.pgl.training import ProgressiveTraining
 from opensetda.rows import Domains
-from opensetda.share.decision import Scores
+from opensetda.share.decision import Scores, rejection_cut
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -35,8 +37,9 @@ class PGLClassifier(DomainTransformer, OpenSetClassifier):
         beta, the share of unknowns in the target, in [0, 1); "auto" estimates it without labels,
         "preset" takes the paper's value.
     preset : {"default", "end-to-end", "office-home", "visda-17", "syn2real-o"}, default="default"
-        The paper's settings for one of its datasets. The default has those of Office-Home but
-        five steps; "end-to-end" are ours for a backbone that is trained (`runs.fit` takes them).
+        The paper's settings for one of its datasets, and where it is silent those of its authors'
+        code; "default" and "end-to-end" are ours, for feature rows and for a backbone that is
+        trained.
     settings : mapping, optional
         Changes to the preset by name, as in ``{"steps": 10, "edge_weight": 0}``; see `PGLSettings`.
     scaling : {"none", "standard", "ranks"}, default="none"
@@ -50,7 +53,7 @@ class PGLClassifier(DomainTransformer, OpenSetClassifier):
     ----------
     settings_ : PGLSettings
         All settings that were used.
-    scorer_ : SupportGraph
+    scorer_ : TaughtGraph
         Attaches samples to stored graphs; `scorer_.network` is the trained network.
 
     Examples
@@ -87,21 +90,43 @@ class PGLClassifier(DomainTransformer, OpenSetClassifier):
         of_preset = isinstance(self.openness, str) and self.openness == "preset"
         return self._all_settings().openness if of_preset else self.openness
 
+    def rejected_share(self, share: float) -> float:
+        """Return the share of the targets to label unknown: by the paper's rule a part of it."""
+        return share * self.settings_.rejected
+
+    def labels_by_paper(self) -> npt.NDArray[Any]:
+        """Return labels of the targets of `fit` by the paper's rule, whatever `reject` is.
+
+        After step m of M, the share beta m/M is unknown, all others are known.
+        """
+        settings = self.settings_
+        share = self.openness_ * settings.progress(settings.last_step)
+        nearest = np.searchsorted(self.classes_, self.transduction_nearest_)
+        is_unknown = self.transduction_scores_ < rejection_cut(self.transduction_scores_, share)
+        return self.decode_labels(np.where(is_unknown, len(self.classes_), nearest))
+
     def _learn(self, domains: Domains, share: float, context: FitContext) -> Scores | None:
-        self.settings_ = self._all_settings()
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        inputs = training_inputs(domains, None, context.images)
+        self.settings_ = settings = self._all_settings()
+        inputs = taught_inputs(domains, settings, context.images)
+        teacher = None
+        if settings.ranking != "softmax" and domains.has_target:
+            ranker = usual_ranker(share)
+            teacher = Teacher(ranker, share=share, y=domains.y, n_classes=domains.n_classes)
+            if isinstance(inputs, TunedImages):
+                choose_views(inputs, ranker, inputs.given, FitContext())
         training = ProgressiveTraining(
             inputs=inputs,
             source_labels=domains.y,
             n_classes=domains.n_classes,
             share=share,
-            settings=self.settings_,
-            seed=seed,
+            settings=settings,
+            seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
             context=context,
+            teacher=teacher,
         )
         training.run()
-        self.history_, self.scorer_ = training.history, training.scorer
+        self.history_ = training.history
+        self.scorer_ = training.graph
         if training.step_labels:
             self.step_labels_ = np.stack(training.step_labels)
         if inputs.learned is None or not domains.has_target:
@@ -110,11 +135,7 @@ class PGLClassifier(DomainTransformer, OpenSetClassifier):
         self.scorer_ = self.scorer_.cpu().double().eval()
         return self._score_scaled(torch.from_numpy(inputs.raw_targets(len(domains.target))))
 
-    def _make_scorer(self, arrays: Mapping[str, Tensor]) -> SupportGraph:
+    def _make_scorer(self, arrays: Mapping[str, Tensor]) -> TaughtGraph:
         self.settings_ = self._all_settings()
-        adapts = "network.backbone.change.weight" in arrays
-        width = arrays["network.discriminator.layers.0.weight"].shape[1]
-        network = PGLNetwork(width, len(self.classes_), self.settings_, adapts)
-        stored = arrays.get("nodes_0")
-        shape = (self.settings_.draws, 1) if stored is None else stored.shape[:2]
-        return SupportGraph(network, *shape)
+        of_ranker = usual_ranker()._make_scorer
+        return TaughtGraph.of_state(arrays, len(self.classes_), self.settings_, of_ranker)

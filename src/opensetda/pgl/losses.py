@@ -8,6 +8,7 @@ from torch import Tensor
 
 from opensetda.pgl.network import GraphOutput, PGLNetwork
 from opensetda.pgl.settings import PGLSettings
+from opensetda.pgl.taught import unknown_loss
 
 
 def focal_loss(logits: Tensor, labels: Tensor, focusing: float) -> Tensor:
@@ -45,16 +46,6 @@ def domain_loss(logits: Tensor, is_target: Tensor) -> Tensor:
     Shapes: logits of D (N,), is_target (N,) -> scalar.
     """
     return F.softplus(logits[~is_target]).mean() + F.softplus(-logits[is_target]).mean()
-
-
-def unknown_loss(logits: Tensor) -> Tensor:
-    r"""Make unknowns equally likely in all classes, so that they rank lowest (ours).
-
-    .. math:: \mathcal{L}_u = -\mathbb{E}\,\tfrac1C \sum_c \log p_c
-
-    Shapes: logits (N, C) -> scalar.
-    """
-    return -F.log_softmax(logits, dim=1).mean()
 
 
 def graph_losses(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple, cast
 
 import torch
@@ -10,45 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from opensetda.methods.network_parts import Adapter, Discriminator
+from opensetda.pgl.pair_norm import PairNorm
 from opensetda.pgl.settings import PGLSettings
-
-
-class PairNorm(nn.Module):
-    r"""Batch normalisation over all N x N ordered pairs, from each unordered pair once.
-
-    Each of the first P rows stands for (i, j) and (j, i), the last one for the N equal pairs
-    (i, i), which are 1/N of all. With mean m and variance s of the first P rows:
-
-    .. math::
-        \mu &= (1 - \tfrac1N) m + \tfrac1N h_P \\
-        \sigma^2 &= (1 - \tfrac1N) (s + (m - \mu)^2) + \tfrac1N (h_P - \mu)^2
-
-    Shapes: (P + 1, H) -> (P + 1, H) in training, P = N (N - 1) / 2; (..., H) otherwise.
-    """
-
-    running_mean: Tensor
-    running_var: Tensor
-
-    def __init__(self, width: int, momentum: float = 0.1, eps: float = 1e-5) -> None:
-        super().__init__()
-        self.scale, self.shift = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
-        self.register_buffer("running_mean", torch.zeros(width))
-        self.register_buffer("running_var", torch.ones(width))
-        self.momentum, self.eps = momentum, eps
-
-    def forward(self, h: Tensor) -> Tensor:
-        """Normalise, in training by the statistics of these pairs."""
-        mean, variance = self.running_mean, self.running_var
-        if self.training:
-            n = (1 + math.isqrt(8 * len(h) - 7)) // 2
-            spread, centre = torch.var_mean(h[:-1], dim=0, correction=0)
-            mean = torch.lerp(centre, h[-1], 1 / n)
-            variance = torch.lerp(spread + (centre - mean) ** 2, (h[-1] - mean) ** 2, 1 / n)
-            with torch.no_grad():
-                self.running_mean.lerp_(mean, self.momentum)
-                self.running_var.lerp_(variance * (n**2 / (n**2 - 1)), self.momentum)
-        factor = self.scale * (variance + self.eps).rsqrt()
-        return torch.addcmul(self.shift - mean * factor, h, factor)
 
 
 class EdgeNetwork(nn.Module):
@@ -163,13 +125,15 @@ class PGLNetwork(nn.Module):
     """Backbone G_B, L graph layers, the shared classifier F and the domain discriminator D.
 
     On feature rows the backbone is a linear map that starts as the identity. If an image
-    backbone is trained (`adapts` is False), rows are its features.
+    backbone is trained (`adapts` is False), rows are its features. Either is multiplied by the
+    setting `scale`.
 
     Shapes: x (N, D) -> `GraphOutput`.
     """
 
     def __init__(self, width: int, n_classes: int, settings: PGLSettings, adapts: bool) -> None:
         super().__init__()
+        self.scale = settings.scale
         self.backbone = Adapter(width, unit=False, learns=adapts)
         widths = [width] + [settings.node_width] * settings.layers
         self.layers = nn.ModuleList([GraphLayer(each, settings) for each in widths[:-1]])
@@ -181,9 +145,13 @@ class PGLNetwork(nn.Module):
         """The graph layers, typed."""
         return cast("list[GraphLayer]", list(self.layers))
 
+    def features(self, x: Tensor) -> Tensor:
+        """Return v^(0) of rows: (N, D) -> (N, D)."""
+        return cast(Tensor, self.backbone(self.scale * x))
+
     def forward(self, x: Tensor) -> GraphOutput:
         """Pass one graph through."""
-        v = features = self.backbone(x)
+        v = features = self.features(x)
         nodes, edges = [], []
         for layer in self.graph_layers:
             v, normalised = layer(v)

@@ -35,7 +35,7 @@ class SupportGraph(nn.Module):
         """Keep what samples need of these graphs: (K, S, D)."""
         graphs = cls(network, *x.shape[:2]).to(x.device).eval()
         for draw, rows in enumerate(x):
-            v = network.backbone(rows)
+            v = network.features(rows)
             for number, layer in enumerate(network.graph_layers):
                 nodes, degrees = graphs._stored(number)
                 nodes[draw], degrees[draw] = v, layer.affinity(v).sum(dim=1)
@@ -47,11 +47,15 @@ class SupportGraph(nn.Module):
         return self.get_buffer(f"nodes_{layer}"), self.get_buffer(f"degrees_{layer}")
 
     def embed(self, x: Tensor, of_source: bool = False) -> Tensor:
-        """Return node embeddings v^(L) of samples of either domain by the first graph: (Q, h)."""
-        return torch.cat([self._attach(rows, 0) for rows in torch.split(x, EMBEDDED_ROWS)])
+        """Return `nodes` of samples of either domain: (Q, D) -> (Q, h)."""
+        return torch.cat([self.nodes(rows) for rows in torch.split(x, EMBEDDED_ROWS)])
+
+    def nodes(self, x: Tensor) -> Tensor:
+        """Return node embeddings v^(L), the mean over the graphs: (Q, D) -> (Q, h)."""
+        return torch.stack([self._attach(x, draw) for draw in range(self.draws)]).mean(dim=0)
 
     def _attach(self, x: Tensor, draw: int) -> Tensor:
-        v: Tensor = self.network.backbone(x)
+        v = self.network.features(x)
         for number, layer in enumerate(self.network.graph_layers):
             nodes, degrees = self._stored(number)
             v = layer.attach(v, nodes[draw], degrees[draw])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
+from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -14,19 +13,19 @@ import torch
 from numpy.random import Generator, default_rng
 from torch import Tensor, nn
 
-from opensetda.context import FitContext, Record
-from opensetda.errors import InputError, one_line
-from opensetda.features.scaling import NONE
-from opensetda.methods.inputs import TrainingInputs, TunedImages
-from opensetda.methods.means.estimator import MovingMeans
+from opensetda.context import FitContext
+from opensetda.methods.inputs import TrainingInputs
 from opensetda.methods.pseudo_labels import UNLABELLED, rank_pseudo_labels
+from opensetda.pgl.checkpoints import StepCheckpoints, load_step
 from opensetda.pgl.episodes import Episodes, EpisodeSampler
 from opensetda.pgl.losses import graph_losses
 from opensetda.pgl.network import PGLNetwork
 from opensetda.pgl.scoring import SupportGraph
 from opensetda.pgl.settings import PGLSettings
+from opensetda.pgl.taught import TaughtGraph, Teacher
 from opensetda.progress import ProgressEvent, finish_step
-from opensetda.rows import Domains, IntArray, Rows
+from opensetda.rows import IntArray
+from opensetda.share.decision import Vector
 from opensetda.system.processes import (
     average_buffers,
     average_gradients,
@@ -35,7 +34,6 @@ from opensetda.system.processes import (
     own_seed,
     this_process,
 )
-from opensetda.training.rounds import choose_views
 
 # Targets that are scored at a time.
 SCORED_ROWS = 64
@@ -49,13 +47,13 @@ class ProgressiveTraining:
 
     Step m trains on episodes whose support holds pseudo-labelled targets with probability
     (m - 1) alpha (Eq. 13), scores all targets with the network fixed, and gives the m alpha n_t
-    surest and least sure targets their pseudo-labels for step m + 1 (Eq. 6, Eq. 12). With the
-    setting `taught`, `MovingMeans` ranks the targets instead, and there is no step 1. The random
+    surest and least sure targets their pseudo-labels for step m + 1 (Eq. 6, Eq. 12). With a
+    `teacher`, that ranks the targets instead, and does the first step alone (ours). The random
     numbers of a step follow from `seed` and its number, and its optimiser is new: weights and
     pseudo-labels are all that a later run needs to go on.
 
-    `share` is beta. After `run`, `scorer` is that of the last step, and `history` and
-    `step_labels` have an entry and the labels of all targets for each step.
+    `share` is beta. After `run`, `graph` is that of the last step, which scores later samples, and
+    `history` and `step_labels` have an entry and the labels of all targets for each step.
     """
 
     inputs: TrainingInputs
@@ -65,9 +63,10 @@ class ProgressiveTraining:
     settings: PGLSettings
     seed: int
     context: FitContext
+    teacher: Teacher | None = None
 
     network: PGLNetwork = field(init=False)
-    scorer: SupportGraph = field(init=False)
+    graph: TaughtGraph = field(init=False)
     history: list[dict[str, Any]] = field(init=False, default_factory=list)
     step_labels: list[IntArray] = field(init=False, default_factory=list)
 
@@ -78,23 +77,36 @@ class ProgressiveTraining:
         self.n_targets = len(self.inputs.target)
         self.pseudo_labels = np.full(self.n_targets, UNLABELLED, dtype=np.intp)
         self.episodes = self.settings.episodes_of(self.n_classes)
-        self.taught = self.settings.taught and self.n_targets > 0
-        self.first_step = 2 if self.taught else 1
+        self.first_step = 2 if self.teacher is not None else 1
         last_step = self.settings.last_step if self.n_targets else 1
         self.last_step = max(last_step, self.first_step)
+        values = [self.settings.to_dict(), self.seed, self.share, self.n_classes]
+        values += [self.n_targets, *self.inputs.source.shape]
+        self.checkpoints = StepCheckpoints(
+            self.context.checkpoints, values, self.source_labels, self.inputs
+        )
 
     def run(self) -> None:
         """Run all steps, or those after the latest checkpoint."""
         with torch.random.fork_rng(devices=[]):
-            if self.taught:
-                if isinstance(self.inputs, TunedImages):
-                    choose_views(self.inputs, self._teacher(), self.inputs.given, FitContext())
-                self.pseudo_labels = self._taught_pseudo_labels(1 / self.settings.steps)
             self._continue()
-            for step in range(self.first_step + len(self.history), self.last_step + 1):
+            if self.teacher is not None and not self.history:
+                self._run_taught_step(self.teacher)
+            for step in range(len(self.history) + 1, self.last_step + 1):
                 self._run_step(step)
                 if step < self.last_step:
-                    self._save()
+                    self.checkpoints.write(
+                        self._trained(), self.pseudo_labels, self.step_labels, self.history
+                    )
+
+    def _run_taught_step(self, teacher: Teacher) -> None:
+        """Let the teacher label all targets, before anything is trained."""
+        started = time.perf_counter()
+        known, nearest = teacher.rank(self.inputs)
+        entry = self._label_targets(1, known, nearest, known, nearest)
+        entry |= {"step": 1, "steps": self.last_step, "loss": None}
+        entry["seconds"] = time.perf_counter() - started
+        finish_step(self.history, self.context.progress, entry, self.last_step)
 
     def _run_step(self, step: int) -> None:
         settings, started = self.settings, time.perf_counter()
@@ -105,8 +117,12 @@ class ProgressiveTraining:
             self.network = self._new_network()
         replacement = (step - 1) / settings.steps if settings.mix_up else 0.0
         sampler = EpisodeSampler(
-            *(self.source_labels, self.pseudo_labels, self.n_classes, self.episodes),
-            *(replacement, settings.query_labels),
+            source_labels=self.source_labels,
+            pseudo_labels=self.pseudo_labels,
+            n_classes=self.n_classes,
+            episodes=self.episodes,
+            replacement=replacement,
+            query_labels=settings.query_labels,
         )
         if this_process().process_index:
             rng = default_rng(own_seed(self.seed, step))
@@ -115,33 +131,14 @@ class ProgressiveTraining:
         self.inputs.refresh()
         supports = from_main([sampler.draw_support(rng) for _ in range(settings.draws)])
         rows = torch.stack([self._rows_of(support) for support in supports])
-        self.scorer = SupportGraph.of(self.network, rows)
+        self.graph = TaughtGraph(
+            SupportGraph.of(self.network, rows), self.inputs.alignment, settings.embedding_weight
+        )
         entry: dict[str, Any] = {"step": step, "steps": self.last_step, "loss": losses}
         if self.n_targets:
-            entry |= self._label_targets(step)
+            entry |= self._score_targets(step)
         entry["seconds"] = time.perf_counter() - started
         finish_step(self.history, self.context.progress, entry, self.last_step, iterations)
-
-    def _taught_pseudo_labels(self, progress: float) -> IntArray:
-        """Return the pseudo-labels that `MovingMeans` gives by the features so far."""
-        teacher = self._teacher().fit_domains(self._lesson())
-        known = teacher.transduction_scores_
-        nearest = teacher.transduction_nearest_
-        return rank_pseudo_labels(known, nearest, self.share, progress, self.n_classes)
-
-    def _teacher(self) -> MovingMeans:
-        return MovingMeans(self.share, scaling=NONE)
-
-    def _lesson(self) -> Domains:
-        """Return what the teacher is fitted to: rows as PGL sees them."""
-        n_sources = len(self.inputs.source)
-        rows = torch.cat([self.inputs.source, self.inputs.target]).cpu().numpy()
-        return Domains(
-            source=Rows(rows, np.arange(n_sources)),
-            y=self.source_labels,
-            target=Rows(rows, np.arange(n_sources, len(rows))),
-            classes=np.arange(self.n_classes),
-        ).reordered()
 
     def _new_network(self) -> PGLNetwork:
         width, adapts = int(self.inputs.source.shape[1]), self.inputs.learned is None
@@ -151,20 +148,30 @@ class ProgressiveTraining:
         self, step: int, sampler: EpisodeSampler, rng: Generator
     ) -> tuple[dict[str, float], int]:
         """Train for the epochs of a step; returns the mean of each loss, and the iterations."""
-        settings, optimiser = self.settings, self._new_optimiser()
-        schedule = torch.optim.lr_scheduler.StepLR(optimiser, settings.decay_every, settings.decay)
+        settings = self.settings
+        optimiser = self._new_optimiser()
+        schedule = torch.optim.lr_scheduler.StepLR(
+            optimiser, step_size=settings.decay_every_of(step), gamma=settings.decay
+        )
         smaller = min(len(rows) for rows in (self.inputs.source, self.inputs.target) if len(rows))
         once = -(-smaller // (self.n_classes * self.episodes))
         per_epoch = min(max(once, SHORTEST_EPOCH), LONGEST_EPOCH)
-        total = per_epoch * settings.epochs
+        total = per_epoch * settings.epochs_of(step)
         sums: dict[str, float] = {}
         self.network.train()
         for iteration in range(1, total + 1):
-            tensors = (torch.from_numpy(array).to(self.device) for array in sampler.draw(rng))
-            rows, is_target, labels, is_unknown = tensors
+            rows, is_target, labels, is_unknown = (
+                torch.from_numpy(array).to(self.device) for array in sampler.draw(rng)
+            )
             output = self.network(self.inputs.of_graph(rows, is_target, rng))
-            nodes = labels, is_target, is_unknown
-            losses = graph_losses(self.network, output, *nodes, settings)
+            losses = graph_losses(
+                self.network,
+                output,
+                labels=labels,
+                is_target=is_target,
+                is_unknown=is_unknown,
+                settings=settings,
+            )
             whole = torch.stack(list(losses.values())).sum()
             whole.backward()  # type: ignore[no-untyped-call]
             average_gradients(p for group in optimiser.param_groups for p in group["params"])
@@ -175,9 +182,9 @@ class ProgressiveTraining:
             for name, value in losses.items():
                 sums[name] = sums.get(name, 0.0) + float(value.detach())
             if self.context.progress is not None:
-                place = step, self.last_step, iteration, total
-                self.context.progress(ProgressEvent(*place, float(whole.detach())))
-        average_buffers(self.network)
+                event = ProgressEvent(step, self.last_step, iteration, total, float(whole.detach()))
+                self.context.progress(event)
+        average_buffers(self._trained())
         return {name: value / total for name, value in sums.items()}, total
 
     def _new_optimiser(self) -> torch.optim.Adam:
@@ -185,8 +192,10 @@ class ProgressiveTraining:
         slow = [*self.network.backbone.parameters(), *self.inputs.parameters()]
         theirs = {id(parameter) for parameter in slow}
         fast = [p for p in self.network.parameters() if id(p) not in theirs]
-        rates = self.settings.backbone_rate, self.settings.graph_rate
-        groups = [{"params": p, "lr": rate} for p, rate in zip((slow, fast), rates, strict=True)]
+        groups = [
+            {"params": slow, "lr": self.settings.backbone_rate},
+            {"params": fast, "lr": self.settings.graph_rate},
+        ]
         return torch.optim.Adam(groups, weight_decay=self.settings.weight_decay, fused=True)
 
     def _rows_of(self, support: Episodes) -> Tensor:
@@ -195,82 +204,69 @@ class ProgressiveTraining:
         return torch.cat([self.inputs.source[sources], self.inputs.target[targets]])
 
     @torch.no_grad()
-    def _label_targets(self, step: int) -> dict[str, Any]:
-        """Score and rank all targets: their labels, and pseudo-labels for the next step."""
-        # float32 holds the number of a class.
+    def _score_targets(self, step: int) -> dict[str, Any]:
+        """Score all targets after a step, and label them."""
+        ranking = self.settings.ranking
+        if self.teacher is not None and ranking == "embedding":
+            # A copy: later samples are scored in double precision, the network goes on in single.
+            self.graph = deepcopy(self.graph).cpu().double()
+            known, nearest = self.teacher.rank(self.inputs, self.graph)
+            return self._label_targets(step, known, nearest, known, nearest)
         scored = in_shares(self.n_targets, self._score).double().cpu().numpy()
-        ranked = scored[:, 0], scored[:, 1].astype(np.intp), self.share
-        self.step_labels.append(rank_pseudo_labels(*ranked, 1.0, self.n_classes))
-        progress = min(1.0, step / self.settings.steps)
-        if self.taught and step < self.last_step:
-            self.pseudo_labels = labels = self._taught_pseudo_labels(progress)
-        else:
-            self.pseudo_labels = labels = rank_pseudo_labels(*ranked, progress, self.n_classes)
+        known = scored[:, 0]
+        nearest = scored[:, 1].astype(np.intp)
+        taught = known, nearest
+        if self.teacher is not None and step < self.last_step:
+            taught = self.teacher.rank(self.inputs)
+        return self._label_targets(step, known, nearest, *taught)
+
+    def _label_targets(
+        self,
+        step: int,
+        known: Vector,
+        nearest: IntArray,
+        taught_known: Vector,
+        taught_nearest: IntArray,
+    ) -> dict[str, Any]:
+        """Label all targets by their scores; those of the teacher give the pseudo-labels."""
+        settings = self.settings
+        rejected = settings.progress(step) if settings.reject == "stop-step" else 1.0
+        self.step_labels.append(
+            rank_pseudo_labels(known, nearest, self.share * rejected, 1.0, self.n_classes)
+        )
+        self.pseudo_labels = labels = rank_pseudo_labels(
+            taught_known, taught_nearest, self.share, settings.progress(step), self.n_classes
+        )
         n_unknown = int((labels == self.n_classes).sum())
-        n_known = int((labels != UNLABELLED).sum()) - n_unknown
-        entry = {
-            "n_known": n_known,
-            "n_unknown": n_unknown,
-            "mean_score": float(scored[:, 0].mean()),
-        }
         changed = [float((a != b).mean()) for a, b in pairwise(self.step_labels[-2:])]
-        return {**entry, "changed": changed[0] if changed else None}
+        return {
+            "n_known": int((labels != UNLABELLED).sum()) - n_unknown,
+            "n_unknown": n_unknown,
+            "mean_score": float(known.mean()),
+            "changed": changed[0] if changed else None,
+        }
 
     def _score(self, start: int, stop: int) -> Tensor:
         """Return the known scores of some targets, and their nearest classes: (n, 2)."""
-        parts = [
-            self.scorer(rows) for rows in torch.split(self.inputs.target[start:stop], SCORED_ROWS)
-        ]
-        columns = [torch.stack([score, logits.argmax(dim=1)], dim=1) for logits, score in parts]
-        return torch.cat([self.inputs.target.new_empty(0, 2), *columns])
-
-    def _save(self) -> None:
-        """Keep the end of a step."""
-        if self.context.checkpoints is None:
-            return
-        arrays = {name: _array(weights) for name, weights in self._trained().state_dict().items()}
-        arrays["pseudo_labels"] = self.pseudo_labels.astype(np.int64)
-        arrays["step_labels"] = np.stack(self.step_labels).astype(np.int64)
-        values = {"fingerprint": self._fingerprint(), "history": self.history}
-        self.context.checkpoints.write(Record(values, arrays))
+        targets = self.inputs.target[start:stop]
+        found = [targets.new_empty(0, 2)]
+        for rows in torch.split(targets, SCORED_ROWS):
+            logits, known = self.graph.support(rows)
+            # float32 holds the number of a class.
+            found.append(torch.stack([known, logits.argmax(dim=1)], dim=1))
+        return torch.cat(found)
 
     def _continue(self) -> None:
         """Go back to the latest checkpoint, if there is one."""
-        store = self.context.checkpoints
-        record = from_main(None if store is None else store.read())
+        record = self.checkpoints.read()
         if record is None:
             return
-        if record.values.get("fingerprint") != self._fingerprint():
-            other = "of a training with other data or settings; remove it to start anew"
-            raise InputError(f"checkpoint: {other}")
-        try:
-            self.network = self._new_network()
-            arrays = dict(record.arrays)
-            self.pseudo_labels = arrays.pop("pseudo_labels").astype(np.intp)
-            self.step_labels = list(arrays.pop("step_labels").astype(np.intp))
-            self.history = list(record.values["history"])
-            weights = {name: torch.tensor(array) for name, array in arrays.items()}
-            self._trained().load_state_dict(weights)
-        except (KeyError, RuntimeError) as error:
-            reason = f"damaged ({one_line(error, 120)})"
-            advice = "start anew with 'osda fit ... --overwrite'"
-            raise InputError(f"checkpoint: {reason}; {advice}") from None
+        self.network = self._new_network()
+        self.pseudo_labels, self.step_labels = load_step(record, self._trained())
+        self.history = list(record.values["history"])
+        if self.inputs.alignment is not None:
+            self.inputs.refresh()  # The means of the domains follow the features.
 
     def _trained(self) -> nn.ModuleDict:
         backbone = {} if self.inputs.learned is None else {"backbone": self.inputs.learned}
         return nn.ModuleDict({"network": self.network, **backbone})
-
-    def _fingerprint(self) -> str:
-        """Return a hash of what defines a training: settings, seed, share, labels and rows."""
-        defining = [self.settings.to_dict(), self.seed, self.share, self.n_classes]
-        defining += [self.n_targets, *self.inputs.source.shape]
-        digest = hashlib.sha256(json.dumps(defining, sort_keys=True).encode())
-        digest.update(np.ascontiguousarray(self.source_labels).data)
-        if self.inputs.learned is None:  # Features of images change in training.
-            for rows in (self.inputs.source, self.inputs.target):
-                digest.update(_array(rows).data)
-        return digest.hexdigest()
-
-
-def _array(tensor: Tensor) -> Any:
-    return np.array(tensor.detach().cpu().numpy(), order="C")

@@ -139,16 +139,22 @@ class OpennessReport:
         )
         return report.finished(found.share, False, n_targets)
 
-    def finished(self, rejected: float, own_boundary: bool, n_targets: int) -> OpennessReport:
-        """Return the report with warnings, once `rejected` of all, or by `own_boundary`, are."""
+    def finished(
+        self, rejected: float, own_boundary: bool, n_targets: int, wanted: float | None = None
+    ) -> OpennessReport:
+        """Return the report with warnings, once `rejected` of all, or by `own_boundary`, are.
+
+        A method may have `wanted` to reject another share than that of the unknowns.
+        """
         report = self
         if own_boundary:
             report = replace(self, share=rejected, source=ShareSource.OWN_BOUNDARY)
         # First what concerns every label.
         warnings = [*_warnings(report), *self.doubts]
+        meant = report.share if wanted is None or own_boundary else wanted
         if n_targets < FEWEST_TARGETS and report.source is not ShareSource.ESTIMATED:
             warnings.append(f"fewer than {FEWEST_TARGETS} targets: their labels are uncertain")
-        elif abs(rejected - report.share) > max(NOT_SEPARATED, 1 / n_targets):
+        elif abs(rejected - meant) > max(NOT_SEPARATED, 1 / n_targets):
             warnings.append(
                 f"the share of unknowns is {report.share:.0%}, but {rejected:.0%} of the targets "
                 "are rejected: many score the same; check that they are not copies of each other"

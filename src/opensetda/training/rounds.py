@@ -19,8 +19,9 @@ from opensetda.features.scaling import STANDARD
 from opensetda.methods.base import OpenSetClassifier
 from opensetda.methods.daod import DAOD
 from opensetda.methods.inputs import TunedImages
-from opensetda.methods.means.estimator import SmoothedMeans, class_means
+from opensetda.methods.means.estimator import class_means
 from opensetda.methods.pseudo_labels import UNLABELLED, rank_pseudo_labels
+from opensetda.methods.rankers import choose_views, labels_by
 from opensetda.methods.saving import part
 from opensetda.progress import ProgressEvent, ProgressListener, finish_step
 from opensetda.rows import Domains, IntArray
@@ -195,33 +196,6 @@ def _is_clearly_better(
             (opinion == trained.transduction_).mean() - (opinion == frozen.transduction_).mean()
         )
     return bool(np.mean(gains) >= CLEAR)
-
-
-def choose_views(
-    inputs: TunedImages, method: OpenSetClassifier, of_one: Domains, context: FitContext
-) -> None:
-    """Take one view of each image from now on, if there is more `agreement` on its features."""
-    if inputs.images.averaged > 1 and (
-        agreement(method, of_one, context) > agreement(method, inputs.domains.reordered(), context)
-    ):
-        inputs.images.averaged = 1
-        inputs.refresh()
-
-
-def agreement(method: OpenSetClassifier, domains: Domains, context: FitContext) -> float:
-    """Fit to these features, and return the share of targets that `SmoothedMeans` labels alike."""
-    fitted = clone(method).fit_domains(domains, context)
-    other = SmoothedMeans(fitted.openness_, scaling=fitted.scaler_.name)
-    return float(np.mean(labels_by(other, domains, fitted) == fitted.transduction_))
-
-
-def labels_by(
-    other: OpenSetClassifier, domains: Domains, fitted: OpenSetClassifier
-) -> npt.NDArray[Any]:
-    """Return the labels of the targets by another method, with the share of a fitted one."""
-    most = 1 - 1 / (len(domains.target) + 1)
-    other.set_params(openness=min(fitted.openness_, most), unknown_label=fitted.unknown_label)
-    return np.asarray(other.fit_domains(domains.reordered()).transduction_)
 
 
 class Labelled(NamedTuple):

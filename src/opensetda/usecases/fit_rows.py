@@ -199,7 +199,8 @@ def label_targets(
         for start, chunk in row_chunks(X, size):
             known[start : start + len(chunk)] = classifier.open_set_scores(chunk).known
             progress((start + len(chunk)) // 2, len(X))
-        classifier = classifier.rejecting_at(rejection_cut(known, classifier.openness_))
+        share = classifier.rejected_share(classifier.openness_)
+        classifier = classifier.rejecting_at(rejection_cut(known, share))
     counts: Counter[str] = Counter()
     step = f"{files.STEP_PREFIX}{max(len(classifier.history_), 1)}"
     name = files.predictions_name(len(X))
