@@ -66,7 +66,8 @@ def graph_losses(
 
     Shapes: labels, is_target and is_unknown (N,), with -1 for nodes without a label.
     """
-    known, aligned = labels >= 0, ~is_unknown
+    known = labels >= 0
+    aligned = ~is_unknown
     truth = labels[known]
     nodes = [focal_loss(logits[known], truth, settings.focusing) for logits in output.logits]
     losses = {"node": torch.stack(nodes).sum()}

@@ -71,7 +71,8 @@ class GraphLayer(nn.Module):
 
     def __init__(self, width: int, settings: PGLSettings) -> None:
         super().__init__()
-        self.width, out = width, settings.node_width
+        self.width = width
+        out = settings.node_width
         self.edge = EdgeNetwork(width, settings.edge_width)
         self.node = nn.Sequential(
             nn.Linear(2 * width, 2 * out, bias=False),
@@ -152,7 +153,8 @@ class PGLNetwork(nn.Module):
     def forward(self, x: Tensor) -> GraphOutput:
         """Pass one graph through."""
         v = features = self.features(x)
-        nodes, edges = [], []
+        nodes: list[Tensor] = []
+        edges: list[Tensor] = []
         for layer in self.graph_layers:
             v, normalised = layer(v)
             nodes.append(v)

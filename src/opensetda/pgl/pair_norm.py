@@ -26,14 +26,17 @@ class PairNorm(nn.Module):
 
     def __init__(self, width: int, momentum: float = 0.1, eps: float = 1e-5) -> None:
         super().__init__()
-        self.scale, self.shift = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
+        self.scale = nn.Parameter(torch.ones(width))
+        self.shift = nn.Parameter(torch.zeros(width))
         self.register_buffer("running_mean", torch.zeros(width))
         self.register_buffer("running_var", torch.ones(width))
-        self.momentum, self.eps = momentum, eps
+        self.momentum = momentum
+        self.eps = eps
 
     def forward(self, h: Tensor) -> Tensor:
         """Normalise, in training by the statistics of these pairs."""
-        mean, variance = self.running_mean, self.running_var
+        mean = self.running_mean
+        variance = self.running_var
         if self.training:
             n = (1 + math.isqrt(8 * len(h) - 7)) // 2
             spread, centre = torch.var_mean(h[:-1], dim=0, correction=0)

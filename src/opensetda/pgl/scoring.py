@@ -24,7 +24,8 @@ class SupportGraph(nn.Module):
 
     def __init__(self, network: PGLNetwork, draws: int, n_nodes: int) -> None:
         super().__init__()
-        self.network, self.draws = network, draws
+        self.network = network
+        self.draws = draws
         for number, layer in enumerate(network.graph_layers):
             self.register_buffer(f"nodes_{number}", torch.zeros(draws, n_nodes, layer.width))
             self.register_buffer(f"degrees_{number}", torch.ones(draws, n_nodes))
@@ -33,12 +34,14 @@ class SupportGraph(nn.Module):
     @torch.no_grad()
     def of(cls, network: PGLNetwork, x: Tensor) -> SupportGraph:
         """Keep what samples need of these graphs: (K, S, D)."""
-        graphs = cls(network, *x.shape[:2]).to(x.device).eval()
+        draws, n_nodes = x.shape[:2]
+        graphs = cls(network, draws, n_nodes).to(x.device).eval()
         for draw, rows in enumerate(x):
             v = network.features(rows)
             for number, layer in enumerate(network.graph_layers):
                 nodes, degrees = graphs._stored(number)
-                nodes[draw], degrees[draw] = v, layer.affinity(v).sum(dim=1)
+                nodes[draw] = v
+                degrees[draw] = layer.affinity(v).sum(dim=1)
                 v = layer(v)[0]
         return graphs
 

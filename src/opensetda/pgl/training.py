@@ -38,7 +38,8 @@ from opensetda.system.processes import (
 # Targets that are scored at a time.
 SCORED_ROWS = 64
 # Graphs per epoch: with fewer, a small source is not learned; the most is that of the authors.
-SHORTEST_EPOCH, LONGEST_EPOCH = 25, 150
+SHORTEST_EPOCH = 25
+LONGEST_EPOCH = 150
 
 
 @dataclass
@@ -103,13 +104,14 @@ class ProgressiveTraining:
         """Let the teacher label all targets, before anything is trained."""
         started = time.perf_counter()
         known, nearest = teacher.rank(self.inputs)
-        entry = self._label_targets(1, known, nearest, known, nearest)
+        entry = self._label_targets(1, known, nearest)
         entry |= {"step": 1, "steps": self.last_step, "loss": None}
         entry["seconds"] = time.perf_counter() - started
         finish_step(self.history, self.context.progress, entry, self.last_step)
 
     def _run_step(self, step: int) -> None:
-        settings, started = self.settings, time.perf_counter()
+        settings = self.settings
+        started = time.perf_counter()
         rng = default_rng([self.seed, step])
         torch.manual_seed(int(rng.integers(2**63)))
         if step == self.first_step or settings.fresh_start:
@@ -141,7 +143,8 @@ class ProgressiveTraining:
         finish_step(self.history, self.context.progress, entry, self.last_step, iterations)
 
     def _new_network(self) -> PGLNetwork:
-        width, adapts = int(self.inputs.source.shape[1]), self.inputs.learned is None
+        width = int(self.inputs.source.shape[1])
+        adapts = self.inputs.learned is None
         return PGLNetwork(width, self.n_classes, self.settings, adapts).to(self.device)
 
     def _train(
@@ -200,7 +203,8 @@ class ProgressiveTraining:
 
     def _rows_of(self, support: Episodes) -> Tensor:
         """Return the features of support nodes, without augmentation, sources first: (S, D)."""
-        sources, targets = support.rows[~support.is_target], support.rows[support.is_target]
+        sources = support.rows[~support.is_target]
+        targets = support.rows[support.is_target]
         return torch.cat([self.inputs.source[sources], self.inputs.target[targets]])
 
     @torch.no_grad()
@@ -211,38 +215,40 @@ class ProgressiveTraining:
             # A copy: later samples are scored in double precision, the network goes on in single.
             self.graph = deepcopy(self.graph).cpu().double()
             known, nearest = self.teacher.rank(self.inputs, self.graph)
-            return self._label_targets(step, known, nearest, known, nearest)
+            return self._label_targets(step, known, nearest)
         scored = in_shares(self.n_targets, self._score).double().cpu().numpy()
         known = scored[:, 0]
         nearest = scored[:, 1].astype(np.intp)
-        taught = known, nearest
+        taught = None
         if self.teacher is not None and step < self.last_step:
             taught = self.teacher.rank(self.inputs)
-        return self._label_targets(step, known, nearest, *taught)
+        return self._label_targets(step, known, nearest, taught)
 
     def _label_targets(
         self,
         step: int,
         known: Vector,
         nearest: IntArray,
-        taught_known: Vector,
-        taught_nearest: IntArray,
+        taught: tuple[Vector, IntArray] | None = None,
     ) -> dict[str, Any]:
-        """Label all targets by their scores; those of the teacher give the pseudo-labels."""
+        """Label all targets by their scores; what a teacher says gives the pseudo-labels."""
         settings = self.settings
+        mean_score = float(known.mean())
         rejected = settings.progress(step) if settings.reject == "stop-step" else 1.0
         self.step_labels.append(
             rank_pseudo_labels(known, nearest, self.share * rejected, 1.0, self.n_classes)
         )
+        if taught is not None:
+            known, nearest = taught
         self.pseudo_labels = labels = rank_pseudo_labels(
-            taught_known, taught_nearest, self.share, settings.progress(step), self.n_classes
+            known, nearest, self.share, settings.progress(step), self.n_classes
         )
         n_unknown = int((labels == self.n_classes).sum())
         changed = [float((a != b).mean()) for a, b in pairwise(self.step_labels[-2:])]
         return {
             "n_known": int((labels != UNLABELLED).sum()) - n_unknown,
             "n_unknown": n_unknown,
-            "mean_score": float(known.mean()),
+            "mean_score": mean_score,
             "changed": changed[0] if changed else None,
         }
 
