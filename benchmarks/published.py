@@ -104,6 +104,14 @@ def disagreement_table(figures: Sequence[Figure]) -> str:
     return markdown(["source", "where", "printed", "but it follows"], disagreements(figures))
 
 
+def frozen(_: Sequence[Figure]) -> str:
+    """Return the mean HOS of uniood, with the backbones that it kept frozen."""
+    columns = ("method", "backbone", "office-31", "office-home", "visda17")
+    header = ["method", "backbone", *(TITLES[name] for name in columns[2:])]
+    rows = read_rows(DATA / "frozen.csv", columns)
+    return markdown(header, [[row[name] for name in columns] for row in rows])
+
+
 def sources(_: Sequence[Figure]) -> str:
     """Return who published what; the file also says where we read it."""
     rows = read_rows(DATA / "sources.csv", ("source", "citation", "read_in"))
@@ -117,6 +125,7 @@ TABLES: dict[str, Callable[[Sequence[Figure]], str]] = {
     "disagreements": disagreement_table,
     "others": others,
     "office-31": office_31,
+    "frozen": frozen,
     "sources": sources,
 }
 

@@ -27,11 +27,13 @@ class Variant:
     method: str
     preset: str | None = None
     changes: tuple[tuple[str, Any], ...] = ()
+    scaling: str | None = None
+    """Of the columns; None: the method's default."""
 
     def build(self, openness: float | str, seed: int = 0) -> OpenSetClassifier:
         """Return the unfitted classifier; wrong settings are an `InputError`."""
         how: Any = {"openness": openness, "preset": self.preset, "seed": seed}
-        return build_method(self.method, changes=dict(self.changes), **how)
+        return build_method(self.method, changes=dict(self.changes), scaling=self.scaling, **how)
 
 
 def make_variants(
