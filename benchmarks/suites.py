@@ -12,7 +12,7 @@ run on rows that are aligned after the scaling. The estimated share is measured 
 help. The members of the committee have scalings of their own.
 
 One `osda benchmark` grid per suite, in --results/SUITE. Tables: mean HOS in % over the tasks (and
-seeds) of each suite, the mean of all suites, and seconds per fit. Figures are kept in
+seeds) of each suite, the mean of all suites, and processor seconds per fit. Figures are kept in
 figures/suites.csv, with the largest share of fitted targets of a task to which `predict` gives
 another label (`differs`). Of a suite --tasks tasks are measured, and of each domain at most --rows
 rows, both drawn once: a call with more tasks adds to those of one with fewer. The figures in the
@@ -61,7 +61,7 @@ METHODS = (
 UNALIGNED = ("source-only", "oslpp")
 TASKS, ROWS = 3, 800
 HELP = ("scaling", "aligned")
-METRICS = ("hos", "os_star", "unk", "auroc", "seconds")
+METRICS = ("hos", "os_star", "unk", "auroc", "cpu_seconds")
 WHERE = ("suite", "openness", "method", *HELP)
 COLUMNS = (*WHERE, "runs", *METRICS, "differs")
 WORDS = {"none": "as given", "standard": "standardised", "ranks": "ranks"}
@@ -352,7 +352,7 @@ def pages(lines: Sequence[Row]) -> dict[Path, dict[str, str]]:
     """Return the tables of each page by their names."""
     made = {f"suites-{share}": table(lines, share) for share in OPENNESS}
     made["suites-scalings"] = scaling_table(lines)
-    made["suites-seconds"] = table(lines, TRUE, "seconds", 1)
+    made["suites-seconds"] = table(lines, TRUE, "cpu_seconds", 1)
     return {PAGE: made, README: {"suites-short": short_table(lines)}}
 
 

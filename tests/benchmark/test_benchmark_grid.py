@@ -57,6 +57,7 @@ def test_a_key_is_of_all_that_decides_the_result_but_not_of_the_label(tasks):
     cell = Cell(MEANS, "usps-mnist", "true", 0)
     others = [
         Cell(OTHER, "usps-mnist", "true", 0),
+        Cell(replace(MEANS, scaling="ranks"), "usps-mnist", "true", 0),
         Cell(Variant("means", "class-means", changes=(("steps", 3),)), "usps-mnist", "true", 0),
         Cell(MEANS, "mnist-usps", "true", 0),
         Cell(MEANS, "usps-mnist", "auto", 0),
@@ -175,6 +176,11 @@ def test_a_sweep_has_a_row_for_each_value_of_the_first_method():
     # The share of unknowns is varied by the targets, not by a setting.
     same = [Variant("moving-means", "moving-means")]
     assert make_variants(["moving-means"], sweep=("openness", ["0.2"])) == same
+
+
+def test_a_variant_may_have_another_scaling():
+    scaled = Variant("moving-means", "moving-means", scaling="standard")
+    assert scaled.build("auto").scaling == "standard"
 
 
 def test_ablations_are_of_pgl():
