@@ -2,21 +2,21 @@
 
     python benchmarks/suites.py                                 # all methods of the table
     python benchmarks/suites.py --methods moving-means          # one method
-    python benchmarks/suites.py --methods osbp --seeds 3 --suites office31-lite0
+    python benchmarks/suites.py --tasks 6 --rows 5000 --seeds 3
     python benchmarks/suites.py --show --write                  # measured figures into the docs
 
 Every method gets the same help. With the true share of unknowns it is run with its columns as
 given, standardised and as ranks; the scaling with the best mean over all suites is its own, for
 both tables, and is printed. Methods that do not align the domains themselves (`UNALIGNED`) are also
-run on rows that are aligned after the scaling. The estimated share is measured with the chosen
-help. The members of the committee have scalings of their own.
+run on rows that are aligned after the scaling. The members of the committee have scalings of their
+own. Networks, which take longest, choose on the first task of each suite; they are trained once for
+both tables, as the share of unknowns has no part in their training.
 
-One `osda benchmark` grid per suite, in --results/SUITE. Tables: mean HOS in % over the tasks (and
-seeds) of each suite, the mean of all suites, and processor seconds per fit. Figures are kept in
-figures/suites.csv, with the largest share of fitted targets of a task to which `predict` gives
-another label (`differs`). Of a suite --tasks tasks are measured, and of each domain at most --rows
-rows, both drawn once: a call with more tasks adds to those of one with fewer. The figures in the
-file are of --tasks 3.
+Of a suite --tasks tasks are measured, and of each domain at most --rows rows, both drawn once: a
+call with more tasks adds to those of one with fewer. Every fit is kept in --results. Tables: mean
+HOS in % over the tasks (and seeds) of each suite, the mean of all suites, and processor seconds per
+fit. figures/suites.csv has the figures: lines for "choice", one for each help, and for "table"; and
+the largest share of fitted targets of a task to which `predict` gives another label (`differs`).
 --data has office31-features/BACKBONE/DOMAIN.npz and suites/NAME/DOMAIN.npz (X, y, classes), the
 latter with a tasks.json: pairs of domains, and the indices of the known classes.
 """
@@ -25,33 +25,26 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import numpy as np
-
-from opensetda.benchmark.grid import AUTO, OK, TRUE, grid_cells, run_grid
-from opensetda.benchmark.tasks import TaskSet, find_tasks, read_all
-from opensetda.benchmark.variants import Variant, make_variants
-from opensetda.data.benchmarks.protocols import ClassSplit, OpenSetTask, open_set_task
-from opensetda.features.alignment import Alignment
-from opensetda.features.scaling import NONE, Scaling
+from opensetda.benchmark.grid import AUTO, OK, TRUE, Cell, grid_cells, run_grid
+from opensetda.benchmark.tasks import TaskSet, read_all
+from opensetda.benchmark.variants import make_variants
+from opensetda.features.scaling import NONE
+from opensetda.methods.network import NetworkRival
 from opensetda.runs.registry import method_class
-from opensetda.usecases.fit_rows import read_rows_of
 from published import fill, markdown
+from suite_data import DATA, OFFICE31, SUITES, aligned_task, find_suite
+from trained_once import run_once
 
 FOLDER = Path(__file__).resolve().parent
-DATA = FOLDER.parents[1] / "shared" / "data"
 FIGURES = FOLDER / "figures" / "suites.csv"
 PAGE, README = FOLDER.parent / "docs" / "results.md", FOLDER.parent / "README.md"
-OFFICE31 = {"office31-lite0": "efficientnet-lite0", "office31-resnet50": "resnet50"}
-SUITES = (*OFFICE31, "pacs", "fsdd", "gas", "news2")
 OPENNESS = {TRUE: "oracle openness", AUTO: "estimated openness"}
 # Quick ones first.
 METHODS = (
@@ -59,102 +52,15 @@ METHODS = (
     *("committee", "mmd", "dann", "ovanet", "sta", "osbp", "uniot", "pgl"),
 )
 UNALIGNED = ("source-only", "oslpp")
+CHOICE, TABLE = "choice", "table"
 TASKS, ROWS = 3, 800
-HELP = ("scaling", "aligned")
 METRICS = ("hos", "os_star", "unk", "auroc", "cpu_seconds")
-WHERE = ("suite", "openness", "method", *HELP)
+WHERE = ("suite", "openness", "method", "scaling", "aligned", "purpose")
 COLUMNS = (*WHERE, "runs", *METRICS, "differs")
 WORDS = {"none": "as given", "standard": "standardised", "ranks": "ranks"}
 Row = dict[str, str]
 Help = tuple[str, str]
 """A scaling, and "yes" if rows are aligned then."""
-
-
-# The data -----------------------------------------------------------------------------------
-
-
-def find_suite(
-    suite: str, data: Path, n_tasks: int | None = None, most_rows: int | None = None
-) -> TaskSet | None:
-    """Return the tasks of a suite, by default all of them and all rows; None if not there."""
-    if suite in OFFICE31:
-        folder = data / "office31-features" / OFFICE31[suite]
-        found = find_tasks("office31", folder) if folder.is_dir() else None
-    else:
-        found = _find_own(suite, data / "suites" / suite)
-    if found is None or (n_tasks is None and most_rows is None):
-        return found
-    # The same order for any number, so that more tasks can be added later.
-    order = np.random.default_rng(0).permutation(len(found.tasks))
-    names = [found.tasks[place] for place in sorted(order[:n_tasks])]
-    read = partial(read_fewer_rows, read=found.read, most=most_rows or sys.maxsize)
-    return read_all(suite, names, read)
-
-
-def _find_own(suite: str, folder: Path) -> TaskSet | None:
-    if not folder.is_dir():
-        return None
-    listing = json.loads((folder / "tasks.json").read_text(encoding="utf-8"))
-    pairs = {"-".join(pair): pair for pair in listing["tasks"]}
-    read = partial(read_task, folder=folder, pairs=pairs, known=listing["known"])
-    return read_all(suite, pairs, read)
-
-
-def read_task(
-    name: str,
-    folder: Path,
-    pairs: dict[str, Sequence[str]],
-    known: Sequence[int],
-    warnings: list[str] | None = None,
-) -> OpenSetTask:
-    """Read two domains: the source keeps the known classes, the target keeps all."""
-    domains = []
-    for domain in pairs[name]:
-        with np.load(folder / f"{domain}.npz") as file:
-            classes = file["classes"]
-            domains.append((file["X"].astype(np.float32), classes[file["y"]]))
-    names = [str(label) for label in classes]
-    split = [names[index] for index in known]
-    unknown = tuple(label for label in names if label not in split)
-    return open_set_task(domains[0], domains[1], ClassSplit(tuple(split), unknown))
-
-
-def read_fewer_rows(
-    name: str,
-    read: Callable[..., OpenSetTask],
-    most: int,
-    warnings: list[str] | None = None,
-) -> OpenSetTask:
-    """Read at most so many rows of either domain, always the same ones, in their order."""
-    task = read(name)
-    rng = np.random.default_rng(0)
-    source = np.sort(rng.permutation(len(task.source_labels))[:most])
-    target = np.sort(rng.permutation(len(task.target_truth))[:most])
-    return replace(
-        task,
-        source_features=task.source_features[source],
-        source_labels=task.source_labels[source],
-        target_features=task.target_features[target],
-        target_truth=task.target_truth[target],
-    )
-
-
-def aligned_task(
-    name: str,
-    read: Callable[..., OpenSetTask],
-    scaling: str,
-    warnings: list[str] | None = None,
-) -> OpenSetTask:
-    """Read a task, scale its rows and align its domains, without any label."""
-    task = read(name)
-    domains = read_rows_of(task.source_features, task.source_labels, task.target_features)
-    _, scaled = Scaling.applied(scaling, domains)
-    alignment = Alignment.fit(scaled.source, scaled.target)
-    return replace(
-        task,
-        source_features=alignment.source(scaled.source),
-        target_features=alignment.target(scaled.target),
-    )
 
 
 # Measuring ----------------------------------------------------------------------------------
@@ -186,7 +92,7 @@ class Suites:
         read = partial(aligned_task, read=plain.read, scaling=aligned_after)
         return read_all(f"{suite}-{aligned_after}-aligned", plain.tasks, read)
 
-    def measure(self, method: str, how: Help, openness: str) -> list[Row]:
+    def measure(self, method: str, how: Help, openness: str, purpose: str) -> list[Row]:
         """Run what is missing of a method, and return a line for each suite."""
         scaling, aligned = how
         lines = []
@@ -194,20 +100,27 @@ class Suites:
             tasks = self.tasks(suite, scaling if aligned else "")
             if tasks is None:
                 continue
+            names = tasks.tasks
+            if purpose == CHOICE and is_network(method):
+                names = names[:1]
             variant = make_variants([method])[0]
             variant = replace(variant, scaling=NONE if aligned else scaling)
+            cells = grid_cells([variant], names, [openness], range(self.options.seeds))
             folder = f"{suite}-{scaling}-aligned" if aligned else suite
-            rows = self._run(tasks, variant, openness, folder)
+            rows = self._run(tasks, cells, self.options.results / folder)
             if all(row["status"] == OK for row in rows):
-                lines.append(_line((suite, openness, method, *how), rows))
+                lines.append(_line((suite, openness, method, *how, purpose), rows))
         return lines
 
-    def _run(
-        self, tasks: TaskSet, variant: Variant, openness: str, folder: str
-    ) -> list[dict[str, Any]]:
-        cells = grid_cells([variant], tasks.tasks, [openness], range(self.options.seeds))
-        out = self.options.results / folder
+    def _run(self, tasks: TaskSet, cells: list[Cell], out: Path) -> list[dict[str, Any]]:
+        if is_network(cells[0].variant.method):
+            return run_once(tasks, cells, out / "once", _tell)
         return run_grid(tasks, cells, out, self.options.jobs, _tell)
+
+
+def is_network(method: str) -> bool:
+    """Return whether the share of unknowns has no part in the training, which takes long."""
+    return issubclass(method_class(method), NetworkRival)
 
 
 def _tell(done: int, total: int, row: dict[str, Any] | None) -> None:
@@ -226,33 +139,32 @@ def _line(where: tuple[str, ...], rows: Sequence[dict[str, Any]]) -> Row:
 
 def helps(method: str) -> list[Help]:
     """Return what a method may be given: scalings, and the alignment if it has none."""
-    scalings = method_class(method).scalings
     aligned = ("", "yes") if method in UNALIGNED else ("",)
-    return [(scaling, own) for own in aligned for scaling in scalings]
+    return [(scaling, own) for own in aligned for scaling in method_class(method).scalings]
+
+
+def means_of(lines: Sequence[Row], method: str) -> dict[Help, float]:
+    """Return the mean HOS of each help by the true share, if it was measured on all suites."""
+    found: dict[Help, list[float]] = {}
+    for row in lines:
+        if (row["method"], row["purpose"]) == (method, CHOICE):
+            found.setdefault((row["scaling"], row["aligned"]), []).append(float(row["hos"]))
+    return {how: fmean(values) for how, values in found.items() if len(values) == len(SUITES)}
 
 
 def chosen_help(lines: Sequence[Row], method: str) -> Help | None:
-    """Return the help with the best mean over all suites, by the true share of unknowns."""
-    means = {}
-    for how in helps(method):
-        values = [
-            float(row["hos"])
-            for row in lines
-            if (row["openness"], row["method"], row["scaling"], row["aligned"])
-            == (TRUE, method, *how)
-        ]
-        if len(values) == len(SUITES):
-            means[how] = fmean(values)
-    # Not before all have been measured.
-    return max(means, key=lambda how: means[how]) if len(means) == len(helps(method)) else None
+    """Return the help with the best mean; None before all have been measured."""
+    means = means_of(lines, method)
+    return max(means, key=lambda how: means[how]) if {*means} == {*helps(method)} else None
 
 
 def measure_method(suites: Suites, method: str, path: Path) -> None:
-    """Measure a method with every help by the true share, then by an estimate with the best."""
+    """Measure a method with every help, then for both tables with the best."""
     for how in helps(method):
-        keep(suites.measure(method, how, TRUE), path)
+        keep(suites.measure(method, how, TRUE, CHOICE), path)
     if best := chosen_help(read_figures(path), method):
-        keep(suites.measure(method, best, AUTO), path)
+        for openness in OPENNESS:
+            keep(suites.measure(method, best, openness, TABLE), path)
 
 
 # Figures and tables -------------------------------------------------------------------------
@@ -277,18 +189,19 @@ def keep(lines: Sequence[Row], path: Path) -> list[Row]:
     return list(kept.values())
 
 
-def of_chosen(lines: Sequence[Row]) -> dict[str, tuple[Help, list[Row]]]:
+def of_tables(lines: Sequence[Row]) -> dict[str, tuple[Help, list[Row]]]:
     """Return the chosen help of each method that was measured on all suites, and its lines."""
     found = {}
     for method in METHODS:
-        if how := chosen_help(lines, method):
-            own = [
-                row
-                for row in lines
-                if row["method"] == method and (row["scaling"], row["aligned"]) == how
-            ]
-            if len(own) == len(OPENNESS) * len(SUITES):
-                found[method] = how, own
+        how = chosen_help(lines, method)
+        own = [
+            row
+            for row in lines
+            if (row["method"], row["purpose"]) == (method, TABLE)
+            and (row["scaling"], row["aligned"]) == how
+        ]
+        if how and len(own) == len(OPENNESS) * len(SUITES):
+            found[method] = how, own
     return found
 
 
@@ -303,7 +216,7 @@ def in_words(method: str, how: Help) -> str:
 def table(lines: Sequence[Row], openness: str, name: str = "hos", scale: float = 100) -> str:
     """Return a figure of each method by suite, and the mean of all suites, in Markdown."""
     texts = []
-    for method, (how, own) in of_chosen(lines).items():
+    for method, (how, own) in of_tables(lines).items():
         found = {
             row["suite"]: scale * float(row[name]) for row in own if row["openness"] == openness
         }
@@ -318,17 +231,12 @@ def scaling_table(lines: Sequence[Row]) -> str:
     """Return the mean HOS over all suites of each method with every help, by the true share."""
     every: list[Help] = [(scaling, own) for own in ("", "yes") for scaling in WORDS]
     texts = []
-    for method in of_chosen(lines):
+    for method, (chosen, _) in of_tables(lines).items():
+        means = means_of(lines, method)
         cells = [method]
         for how in every:
-            values = [
-                100 * float(row["hos"])
-                for row in lines
-                if (row["openness"], row["method"], row["scaling"], row["aligned"])
-                == (TRUE, method, *how)
-            ]
-            text = f"{fmean(values):.1f}" if values else ""
-            cells.append(f"**{text}**" if how == chosen_help(lines, method) else text)
+            text = f"{100 * means[how]:.1f}" if how in means else ""
+            cells.append(f"**{text}**" if how == chosen else text)
         texts.append(cells)
     return markdown(["method", *(in_words("", how) for how in every)], texts)
 
@@ -340,7 +248,7 @@ def short_table(lines: Sequence[Row]) -> str:
     }
     columns |= {f"six suites, {OPENNESS[share]}": (share, SUITES) for share in OPENNESS}
     texts = []
-    for method, (how, own) in of_chosen(lines).items():
+    for method, (how, own) in of_tables(lines).items():
         found = {(row["openness"], row["suite"]): 100 * float(row["hos"]) for row in own}
         means = [fmean(found[share, name] for name in names) for share, names in columns.values()]
         texts.append([method, in_words(method, how), *(f"{mean:.1f}" for mean in means)])

@@ -215,7 +215,7 @@ def locality_projection(
     values, vectors = scipy.linalg.eigh(matrix, metric, subset_by_index=wanted)
     real = values > SMALLEST_EIGENVALUE * values[-1]
     real[-1] = True
-    return np.array(vectors[:, real][:, ::-1])
+    return np.array(vectors[:, real][:, ::-1], order="C")
 
 
 def select_and_reject(
