@@ -8,8 +8,8 @@
 Every method gets the same help. With the true share of unknowns it is run with its columns as
 given, standardised and as ranks; the scaling with the best mean over all suites is its own, for
 both tables, and is printed. Methods that do not align the domains themselves (`UNALIGNED`) are also
-run on rows that are aligned after the scaling; they, and networks, which take longest, choose on the
-first task of each suite. The members of the committee have scalings of their own. Networks are
+run on rows that are aligned after the scaling; they, and networks, which take longest, choose on
+the first task of each suite. The members of the committee have scalings of their own. Networks are
 trained once for both tables, as the share of unknowns has no part in their training.
 
 Of a suite --tasks tasks are measured, and of each domain at most --rows rows, both drawn once: a

@@ -135,13 +135,14 @@ class OSLPP(DomainTransformer, OpenSetClassifier):
         target = self._reduced(domains.target)
         labels = np.full(len(target), UNLABELLED, dtype=np.intp)
         step_labels = []
+        n_classes = domains.n_classes
         for step in range(self.steps if len(target) else 1):
             self._learn_subspace(source, domains.y, target, labels)
             if not len(target):
                 return
             logits, score = self.scorer_.score(self.scorer_.project(target))
-            known, nearest = score.numpy(), logits.argmax(dim=1).numpy()
-            n_classes = domains.n_classes
+            known = score.numpy()
+            nearest = logits.argmax(dim=1).numpy()
             step_labels.append(rank_pseudo_labels(known, nearest, share, 1.0, n_classes))
             progress = (step + 1) / self.steps
             labels = select_and_reject(known, nearest, share, progress, n_classes)
@@ -161,7 +162,8 @@ class OSLPP(DomainTransformer, OpenSetClassifier):
         self, source: Tensor, y: IntArray, target: Tensor, labels: IntArray
     ) -> None:
         """Find projection, centre and class means from reduced rows and labels of the targets."""
-        scorer, n_classes = self.scorer_, len(self.classes_)
+        scorer = self.scorer_
+        n_classes = len(self.classes_)
         selected = (labels >= 0) & (labels < n_classes)
         known = torch.cat([source, target[selected]])
         known_labels = np.concatenate([y, labels[selected]])
@@ -181,7 +183,8 @@ class OSLPP(DomainTransformer, OpenSetClassifier):
 
 def principal_components(domains: Domains, keep: int) -> tuple[Vector, Matrix]:
     """Return the mean (D,) of the unit rows, and at most `keep` principal directions (D, r)."""
-    n_rows, width = len(domains.source) + len(domains.target), domains.source.width
+    n_rows = len(domains.source) + len(domains.target)
+    width = domains.source.width
     what = f"OSLPP on {n_rows} rows of {width} columns"
     check_free(24.0 * n_rows * width, what, "take fewer of both")
     both = np.concatenate([in_memory(domains.source), in_memory(domains.target)])

@@ -18,9 +18,11 @@ from opensetda.rows import IntArray
 # The paper's: temperature of the softmax, entropy and marginals of the unbalanced transport,
 # entropy and iterations of the balanced one.
 TEMPERATURE = 0.1
-ENTROPY, MARGINALS = 0.01, 0.5
+ENTROPY = 0.01
+MARGINALS = 0.5
 RHO = MARGINALS / (MARGINALS + ENTROPY)
-GROUP_ENTROPY, GROUP_ITERATIONS = 0.05, 3
+GROUP_ENTROPY = 0.05
+GROUP_ITERATIONS = 3
 MOST_ITERATIONS = 1000
 # Share of the training before targets are transported to classes: features are still untrained.
 WARM_UP = 0.15
