@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 from scipy.stats import beta, rankdata
-from sklearn.linear_model import LogisticRegression
 
 from opensetda.rows import IntArray
 from opensetda.share.decision import Vector
@@ -58,6 +57,8 @@ def scored_share(known: Vector | None, rows: IntArray, unknown: Flags) -> ShareE
         return audited_share(n_unknown, n)
     ranks = rankdata(known)[:, None]
     ranks = (ranks - ranks.mean()) / max(float(ranks.std()), 1e-12)
+    from sklearn.linear_model import LogisticRegression
+
     model = LogisticRegression(C=_WEIGHT).fit(ranks[rows], unknown)
     share = float(model.predict_proba(ranks)[:, 1].mean())
     left = ((unknown - model.predict_proba(ranks[rows])[:, 1]) ** 2).sum() / max(n - 2, 1)

@@ -26,8 +26,8 @@ from opensetda.data.images.decoding import NO_FILE, Entry
 from opensetda.data.images.loading import ImageColumns, all_there, iterate_entries
 from opensetda.data.names import check_path
 from opensetda.data.tables.formats import is_parts_folder
-from opensetda.data.tables.groups import RowRange, row_groups
 from opensetda.data.tables.loading import FeatureTable
+from opensetda.data.tables.row_groups import RowRange, row_groups
 from opensetda.errors import InputError
 from opensetda.methods.base import OpenSetClassifier
 from opensetda.runs.folder import RunFolder
