@@ -121,6 +121,8 @@ def test_features_of_another_backbone_are_refused(tuned, tmp_path, capsys):
     [
         ("pgl", ("steps=1", "epochs=1", "edge_width=8", "node_width=8", "finetune.crop=0.9")),
         ("osbp", ("iterations=2", "batch_size=8")),
+        # Has a memory of features, by the numbers of their images.
+        ("uniot", ("iterations=2", "batch_size=8")),
     ],
 )
 def test_methods_that_train_have_the_backbone_in_their_own_training(
@@ -131,7 +133,7 @@ def test_methods_that_train_have_the_backbone_in_their_own_training(
     assert main(command) == 0
     settings = json.loads((tmp_path / "run" / "settings.json").read_text())
     assert settings["backbone"]["views"] in (1, 4)
-    assert settings["preset"] == {"pgl": "end-to-end", "osbp": None}[method]
+    assert settings["preset"] == {"pgl": "end-to-end"}.get(method)
     assert (tmp_path / "run" / "backbone.safetensors").exists()
     assert main([*command, "--overwrite", "--set", "finetune.rounds=1"]) == 2
     assert f"finetune.rounds: {method} trains the backbone by" in capsys.readouterr().err
