@@ -154,8 +154,9 @@ def groups_of(task: Task, suite: str) -> Grouped:
     found = grouped(list(parts.values()))
     cells = np.empty_like(found.cells)
     cells[rows.index] = found.cells
-    alone = np.empty_like(parts[NONE])
-    alone[rows.index] = parts[NONE if suite in IMAGES else RANKS]
+    own = parts[NONE if suite in IMAGES else RANKS]
+    alone = np.empty_like(own)
+    alone[rows.index] = own
     return Grouped(cells, np.sort(rows.index[found.central]), alone)
 
 

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import signal
 import time
+from pathlib import Path
 from urllib.parse import urlsplit
 
+import numpy as np
+
 from browser_helpers import Watched, axe_findings
+from cli_helpers import FEW_STEPS, FIT, blobs
+from opensetda.cli.main import main
 from opensetda.review.session import ReviewSession
+from opensetda.runs.folder import RunFolder
 from review_helpers import OsdaReview, corrections, make_run, serving
 
 HOSTILE = "<script>alert(1)</script>"
-VIEWS = {"audit/1": "Audit", "border/1": "Near", "class-0": "ant", "1": "Group 1"}
+VIEWS = {
+    "useful/1": "Most useful",
+    "audit/1": "Audit",
+    "border/1": "Near",
+    "class-0": "ant",
+    "1": "Group 1",
+}
 
 
 class Tab(Watched):
@@ -85,6 +98,8 @@ def test_what_was_decided_by_keyboard_survives_a_kill(tmp_path, browser):
 
 
 def walk_by_keyboard(tab):
+    tab.wait_for("#title", "Most useful")
+    tab.press("]")
     tab.wait_for("#title", "Audit")
     tab.wait_for("#share-run", "50 % estimated by the run")
     # The label of the run would be an answer.
@@ -139,6 +154,8 @@ def test_searches_and_a_slow_disk(tmp_path, browser):
     decide = session.decide
     session.decide = lambda *asked: time.sleep(0.3) or decide(*asked)
     with serving(session) as server, Tab(browser, server.address) as tab:
+        tab.page.click("[data-key='border']")
+        tab.wait_for("#title", "Near the threshold")
         # What cannot be seen is shown as an escape.
         assert tab.text("#run") == "it's <i>run"
         for name in ("a\\u{1b}[2Jnt", "be\\u{200b}e", names[-1]):
@@ -175,6 +192,8 @@ def test_touch_on_a_phone_and_no_serious_finding_of_axe(tmp_path, browser):
     session = ReviewSession(run)
     with serving(session) as server, Tab(browser, server.address, 390, 844, **look) as tab:
         tab.page.wait_for_selector("#go option[value='1']", state="attached")
+        tab.page.select_option("#go", "audit")
+        tab.wait_for("#title", "Audit")
         tab.page.tap("#unknown")
         tab.wait_for("#far", "1 of 24 marked")
         tab.page.select_option("#go", "border")
@@ -204,3 +223,81 @@ def test_touch_on_a_phone_and_no_serious_finding_of_axe(tmp_path, browser):
         assert tab.said == []
     session.close()
     assert "wasp" in [row["label"] for row in corrections(run)]
+
+
+def test_marks_by_keys_a_refit_and_its_report(workplace, browser):
+    """The path of a person, without a command: open, mark, refit, look, go on, undo."""
+    assert main([word for word in [*FIT, *FEW_STEPS] if word != "--no-report"]) == 0
+    _, truth = blobs(1)
+    keys = {"cat": "1", "dog": "2", "horse": "0"}
+    with OsdaReview("run") as osda, Tab(browser, osda.address) as tab:
+        tab.wait_for("#title", "Most useful")
+        tab.wait_for("#useful", "0 samples marked")
+        assert tab.page.is_disabled("#refit")
+        waited = []
+        for count in range(1, 31):
+            row = int(tab.text("#name").removeprefix("Row ")) - 1
+            started = time.monotonic()
+            tab.press(keys[truth[row]])
+            tab.wait_for("#useful", f"{count} sample{'s' * (count > 1)} marked")
+            waited.append(time.monotonic() - started)
+        assert max(waited) < 2
+        tab.wait_for("#useful", "% are unknown (")
+        # Nothing that passes covers the progress.
+        said, meter = (tab.page.locator(name).bounding_box() for name in ("#said", "#meter"))
+        assert said["y"] > meter["y"] + meter["height"]
+        tab.press("r")
+        tab.wait_for("#fitting", "Fitting run-2")
+        tab.until("document.querySelector('#run')?.innerText === 'run-2'", seconds=120)
+        tab.wait_for("#useful", "30 samples marked")
+        assert (
+            RunFolder.open("run-2").labels() == np.where(truth == "horse", "unknown", truth)
+        ).mean() > 0.95
+        with tab.context.expect_page() as opened:
+            tab.page.click("#report")
+        report = opened.value
+        report.wait_for_load_state()
+        assert "run-2" in report.content()
+        # It can reach nothing of the review.
+        assert report.evaluate("origin") == "null"
+        report.close()
+        tab.press("u")
+        tab.wait_for("#useful", "29 samples marked")
+        tab.page.click("#finish")
+        tab.wait_for("#done-commands", "osda predict")
+        assert [line for line in tab.said if line.startswith("error")] == []
+    assert len(corrections("run")) == 30
+    assert len(corrections("run-2")) == 29
+    assert len(csv_lines("run-2/predictions.csv", "corrected")) == 30
+
+
+def csv_lines(path, column):
+    with Path(path).open(newline="", encoding="utf-8") as stream:
+        return [row for row in csv.DictReader(stream) if row[column] == "true"]
+
+
+def test_two_tabs_do_not_overwrite_each_other(tmp_path, browser):
+    run = make_run(tmp_path / "run", n=24, images=False).path
+    session = ReviewSession(run)
+    with (
+        serving(session) as server,
+        Tab(browser, server.address) as first,
+        Tab(browser, server.address) as second,
+    ):
+        for tab in (first, second):
+            tab.wait_for("#title", "Most useful")
+        name = first.text("#name")
+        assert second.text("#name") == name
+        first.press("1")
+        first.wait_for("#useful", "1 sample marked")
+        second.press("2")
+        second.wait_for("#said", "another tab has decided this meanwhile")
+        second.wait_for("#marked", "Marked ant")
+        second.press("s")
+        second.until(f"document.querySelector('#name').innerText !== {json.dumps(name)}")
+        second.press("2")
+        second.wait_for("#useful", "2 samples marked")
+        first.press("u")
+        first.wait_for("#said", "another tab has decided more")
+    session.close()
+    assert {row["label"] for row in corrections(run)} == {"ant", "bee"}

@@ -61,7 +61,7 @@ def test_the_nearest_come_first_from_both_sides_in_turn(folder):
 def test_lists_by_class_and_confidence(session):
     labels, confidence = session.table.labels, session.table.confidence
     keys = [entry["key"] for entry in session.summary()["lists"]]
-    assert keys[:4] == ["audit", "border", "unsure", "doubt"]
+    assert keys[:4] == ["useful", "audit", "border", "unsure"]
     classes = [key for key in keys if key.startswith("class-")]
     assert {CLASSES[int(key[6:])] for key in classes} == {*labels} - {"unknown"}
     for key in (*classes, "unsure"):
@@ -179,26 +179,12 @@ def test_what_makes_no_sense_is_refused(session):
     assert not session.decisions.entries
 
 
-def test_votes_for_another_label_are_said(tmp_path):
-    folder = make_run(tmp_path / "run", images=False).path
-    table = RunFolder.open(folder).predictions()
-    proba, columns = np.full_like(table.proba, 0.1), table.columns_of(table.labels)
-    proba[np.arange(60), columns] = 0.6
-    for row, share in ((3, 0.7), (59, 0.8)):
-        proba[row, columns[row]], proba[row, (columns[row] + 1) % proba.shape[1]] = 0.2, share
-    replace(table, proba=proba).write(folder / "predictions.csv")
-    sign(folder)
-    with reviewing(folder) as session:
-        shown = session.page("doubt", 0, 60)["samples"]
-        assert [sample["row"] for sample in shown] == [59, 3]
-        assert shown[0]["reason"].startswith("80% of the votes: ")
-
-
 def test_damaged_files_leave_the_rest_to_be_reviewed(folder):
     (folder / VIEW).write_bytes(b"no view")
     sign(folder)
     with reviewing(folder) as session:
         assert len(session._lists["border"]) == 60
+        assert len(session._lists["useful"]) == 0
         assert session.summary()["note"].startswith("No groups: ")
 
 

@@ -8,7 +8,10 @@ from typing import Annotated
 from opensetda.cli import console
 from opensetda.cli.options import Overwrite, OwnBackbone, RunArgument, output
 
-_TO_HELP = "The .onnx file to make, or a folder for it, its description and a script."
+_TO_HELP = (
+    "The .onnx file to make, a folder for it, its description and a script, or a .json file of "
+    "tasks for Label Studio: the samples to label next."
+)
 
 
 def export(
@@ -28,7 +31,18 @@ def export(
     The file takes resized RGB images, or rows of features, and returns label,
     confidence, probabilities (unknown last) and known score; use.py in the folder
     resizes images. It is compared with 'osda predict' before it is written.
+
+    A .json file gets the 100 samples whose labels would help most, as tasks of Label
+    Studio with the labels of the run; 'osda review run --marks EXPORT.json' reads its export.
     """
+    if to.suffix.lower() == ".json":
+        from opensetda.usecases.label_studio import write_tasks
+
+        count = write_tasks(run, to, overwrite=overwrite)
+        console.say(f"{console.counted(count, 'task')} for Label Studio.")
+        console.say_places(tasks=to, learn=f"osda review {run} --marks EXPORT.json")
+        console.result({"samples": count, "files": {"tasks": to}})
+        return
     from opensetda.usecases.export_model import export as export_model
 
     written = export_model(run, to, overwrite=overwrite, backbone=backbone)

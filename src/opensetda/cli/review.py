@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from pathlib import Path
 from threading import Thread
 from typing import Annotated
 
@@ -14,6 +15,10 @@ from opensetda.errors import InputError
 
 _PORT_HELP = "Port of the page. Default: 0, any free port."
 _AUDIT_HELP = "Number of random targets to mark as known or unknown. Default: 30; 0 for none."
+_MARKS_HELP = (
+    "Take labels from a CSV file (columns id and label) or an export of Label Studio (.json), and "
+    "open no page."
+)
 _NO_BROWSER_HELP = "Print the address without opening a browser."
 
 
@@ -23,11 +28,12 @@ def review(
     no_browser: Annotated[bool, other("--no-browser", _NO_BROWSER_HELP)] = False,
     images: SampleImages = None,
     audit: Annotated[int, other("--audit NUMBER", _AUDIT_HELP, low=0, high=100_000)] = 30,
+    marks: Annotated[Path | None, other("--marks FILE", _MARKS_HELP)] = None,
 ) -> None:
     """Check and correct the labels of a run, on a page that only this machine can open.
 
-    Begins with an audit: mark 30 random targets as known or unknown, and
-    see the share of unknowns. Then check labels. Every decision is saved at once,
+    Begins with the samples whose labels help most: thirty marks are worth ten points
+    and more. "Refit" on the page learns from them. Every decision is saved at once,
     to review.jsonl and corrections.csv in the run folder. Ctrl-C ends it.
     """
     from opensetda.review.server import ReviewServer
@@ -35,6 +41,14 @@ def review(
     from opensetda.usecases.corrections import refit_command
 
     session = ReviewSession(run, images, audit)
+    if marks is not None:
+        try:
+            count = session.take_marks(marks)
+        finally:
+            session.close()
+        console.say(f"{console.counted(count, 'mark')} of {marks} saved: {session.corrections}")
+        console.say_places(learn=refit_command(session.run, session.corrections))
+        return
     try:
         with ReviewServer(session, port) as server:
             console.note("review: open the address; all decisions are saved; Ctrl-C ends it")
@@ -42,7 +56,10 @@ def review(
             if not no_browser:
                 # In a thread: some browsers come back only when they are closed.
                 Thread(None, _open_browser, "browser", (server.address,), daemon=True).start()
-            server.serve_forever()
+            try:
+                server.serve_forever()
+            finally:
+                session = server.session
     except OSError as error:
         raise InputError(f"--port {port}: {error.strerror}; choose another") from error
     except KeyboardInterrupt:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from errno import ENOSPC
@@ -83,6 +83,13 @@ class DecisionLog:
         self.size = sum(map(len, lines)) + len(lines)
         return held
 
+    def begin(self, entries: Sequence[Entry]) -> None:
+        """Write the file with the entries of another review of the same targets."""
+        lines = [json.dumps(entry.model_dump(), ensure_ascii=False) for entry in entries]
+        with new_file(self.path) as aside:
+            content = b"".join(line.encode("utf-8", "replace") + b"\n" for line in lines)
+            aside.write_bytes(self._head + b"\n" + content)
+
     def append(self, entry: Entry) -> None:
         """Write an entry and sync it to disk, or raise a `NotSavedError`."""
         line = json.dumps(entry.model_dump(), ensure_ascii=False).encode("utf-8", "replace")
@@ -132,6 +139,8 @@ class Decisions:
         self._log, self._given, self._classes = log, given, frozenset(classes)
         self._old_names = {*classes, unknown_label}
         self.entries = log.read()  # those that can be undone
+        self.revision = 0  # counts what was said or undone since the start
+        self._revision_of: dict[int, int] = {}
         self._replay()
 
     def _replay(self) -> None:
@@ -152,6 +161,14 @@ class Decisions:
         """Names of new classes in use."""
         names = dict.fromkeys(said.label for said in self._of_row.values())
         return [name for name in names if name is not None and name not in self._old_names]
+
+    def labels(self) -> dict[int, str]:
+        """Return the decided labels by row."""
+        return {row: said.label for row, said in self._of_row.items() if said.label is not None}
+
+    def changed_since(self, rows: Iterable[int], revision: int) -> bool:
+        """Return whether something was said about one of these rows after a revision."""
+        return any(self._revision_of.get(row, 0) > revision for row in rows)
 
     def label(self, row: int) -> str | None:
         """Return the decided label of a sample, or None."""
@@ -185,6 +202,7 @@ class Decisions:
         self._log.append(entry)
         self.entries.append(entry)
         self._apply(entry)
+        self._count(entry)
 
     def undo(self) -> Entry | None:
         """Undo the latest decision or mark and return it, or None."""
@@ -193,7 +211,13 @@ class Decisions:
         self._log.append(Entry(do="undo"))
         entry = self.entries.pop()
         self._replay()
+        self._count(entry)
         return entry
+
+    def _count(self, entry: Entry) -> None:
+        self.revision += 1
+        for row in entry.rows:
+            self._revision_of[row] = self.revision
 
     def write_csv(self, path: Path, ids: Sequence[str], id_name: str) -> None:
         """Write a table of the decisions, in the order of the targets."""

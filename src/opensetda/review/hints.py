@@ -1,4 +1,4 @@
-"""What helps to judge a label: votes for another, and columns in which a sample stands out."""
+"""What helps to judge a label: columns in which a sample stands out, and rows of the source."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ import numpy as np
 from opensetda.data.tables.loading import TableColumns, read_samples
 from opensetda.errors import InputError, one_line
 from opensetda.report.content import Indices
-from opensetda.report.run_parts import own_labels
-from opensetda.review.queues import MOST_NEAR
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.predictions import PredictionTable
 from opensetda.system.files import file_record
@@ -20,16 +18,6 @@ from opensetda.system.files import file_record
 MOST_COLUMNS = 6
 # Numbers of a table that are read: 100 MB.
 _MOST_CELLS = 25_000_000
-
-
-def disagreement(table: PredictionTable) -> tuple[Indices, dict[int, str]]:
-    """Return the rows whose votes are for another label, the clearest first, and what they say."""
-    names = np.array([*table.classes, table.unknown_label], dtype=np.str_)
-    best, most = table.proba.argmax(axis=1), table.proba.max(axis=1)
-    differ = own_labels(table) & (names[best] != table.labels)
-    order = np.argsort(table.confidence - most, kind="stable")
-    rows = order[differ[order]][:MOST_NEAR]
-    return rows, {row: f"{most[row]:.0%} of the votes: {names[best[row]]}" for row in rows.tolist()}
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from opensetda.review.decisions import Decisions
 from opensetda.runs.predictions import PredictionTable
 
 # Keys of lists; groups of unknowns have their number, from 1.
-AUDIT, BORDER, UNSURE, DOUBT = "audit", "border", "unsure", "doubt"
+USEFUL, AUDIT, BORDER, UNSURE = "useful", "audit", "border", "unsure"
 CLASS, FIND = "class-", "find?"
 # They are looked at one by one; the other lists are grids, too.
-SINGLE = (AUDIT, BORDER, UNSURE, DOUBT)
+SINGLE = (USEFUL, AUDIT, BORDER, UNSURE)
 MOST_NEAR = 200
 
 

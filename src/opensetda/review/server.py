@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
@@ -40,7 +41,13 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _JSON = "application/json"
-_PICTURE = re.compile("/(?P<kind>picture|thumbnail)/(?P<token>[^/]+)/(?P<row>[0-9]{1,9})")
+# What a browser opens without a header: the token is in its path.
+_OPENED = re.compile("/(?P<kind>picture|thumbnail|report)/(?P<token>[^/]+)/(?P<row>[0-9]{1,9})")
+# A report has scripts of its own: it is shown as of another origin, which reaches nothing here.
+_REPORT_POLICY = (
+    "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; "
+    "style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
+)
 
 
 # The first kind that an error is of.
@@ -58,10 +65,12 @@ _ROUTES = {
     "GET /api/summary": ("summary",),
     "GET /api/list": ("page", "key", "start", "count"),
     "GET /api/find": ("search", "key"),
-    "POST /api/undo": ("undo",),
-    "POST /api/mark": ("mark", "row", "mark"),
-    "POST /api/decide": ("decide", "row", "key", "label"),
-    "POST /api/decide-group": ("decide_group", "key", "label", "toggled", "window"),
+    "GET /api/finish": ("finish",),
+    "POST /api/refit": ("start_refit",),
+    "POST /api/undo": ("undo", "revision"),
+    "POST /api/mark": ("mark", "row", "mark", "revision"),
+    "POST /api/decide": ("decide", "row", "key", "label", "revision"),
+    "POST /api/decide-group": ("decide_group", "key", "label", "toggled", "window", "revision"),
 }
 
 
@@ -76,6 +85,7 @@ class _Asked(BaseModel):
     mark: Mark = "known"
     toggled: tuple[int, ...] = ()
     window: tuple[()] | tuple[NonNegativeInt, NonNegativeInt] = ()
+    revision: int | None = None  # what the page has seen of the decisions
 
 
 class ReviewServer(ThreadingHTTPServer):
@@ -85,7 +95,8 @@ class ReviewServer(ThreadingHTTPServer):
     request_queue_size = 128
 
     def __init__(self, session: ReviewSession, port: int = 0) -> None:
-        self.session, self.token = session, secrets.token_urlsafe(24)
+        self._session, self.token = session, secrets.token_urlsafe(24)
+        self._switching = threading.Lock()
         self.public = assets()
         super().__init__((ADDRESS, port), _Handler)
 
@@ -93,6 +104,15 @@ class ReviewServer(ThreadingHTTPServer):
         """Bind without looking up the name of this machine, which can take seconds."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = ADDRESS, self.socket.getsockname()[1]
+
+    @property
+    def session(self) -> ReviewSession:
+        """The review of the latest run."""
+        with self._switching:
+            while (successor := self._session.successor) is not None:
+                self._session.close()
+                self._session = successor
+            return self._session
 
     @property
     def address(self) -> str:
@@ -136,14 +156,18 @@ class _Handler(BaseHTTPRequestHandler):
         path, _, query = self.path.partition("?")
         if path in self.server.public and self.command == "GET":
             return self.server.public[path]
-        picture = _PICTURE.fullmatch(path)
-        given = picture["token"] if picture else self.headers.get(TOKEN_HEADER, "")
+        opened = _OPENED.fullmatch(path)
+        given = opened["token"] if opened else self.headers.get(TOKEN_HEADER, "")
         # In a time that says nothing about the right one.
         if not secrets.compare_digest(given.encode("utf-8", "replace"), self.server.token.encode()):
             raise PermissionError("open the address that 'osda review' printed last")
         session = self.server.session
-        if picture:
-            return session.picture(int(picture["row"]), picture["kind"] == "thumbnail")
+        if opened and opened["kind"] == "report":
+            if (report := session.report()) is None:
+                raise FileNotFoundError("this run has no report; make it with 'osda report'")
+            return Content("text/html; charset=utf-8", report)
+        if opened:
+            return session.picture(int(opened["row"]), opened["kind"] == "thumbnail")
         if self.command == "POST":
             if self.headers.get("Origin") != f"http://{host}":
                 raise PermissionError("this comes from another page")
@@ -156,12 +180,17 @@ class _Handler(BaseHTTPRequestHandler):
             raise FileNotFoundError("there is nothing here")
         method, *fields = route
         with session.lock:
+            if session.successor is not None:
+                raise ValueError("the review goes on with the new run; reload the page")
             return _as_json(getattr(session, method)(*(getattr(asked, name) for name in fields)))
 
     def _send(self, status: HTTPStatus, answer: Content) -> None:
         self.send_response(status)
         headers = {"Content-Type": answer.kind, "Content-Length": str(len(answer.content))}
-        for name, value in (headers | _HEADERS).items():
+        headers |= _HEADERS
+        if answer.kind.startswith("text/html") and "/report/" in self.path:
+            headers["Content-Security-Policy"] = _REPORT_POLICY
+        for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(answer.content)

@@ -13,22 +13,32 @@ from typing import Any
 
 import numpy as np
 
-from opensetda.data.names import formula_warning
+from opensetda.data.names import formula_warning, shown
 from opensetda.errors import InputError, one_line
 from opensetda.report.content import Indices, Numbers
 from opensetda.review import queues
-from opensetda.review.decisions import DecisionLog, Decisions, Mark, NotSavedError
-from opensetda.review.hints import Columns, disagreement, open_columns
+from opensetda.review.decisions import DecisionLog, Decisions, Entry, Mark, NotSavedError
+from opensetda.review.hints import Columns, open_columns
 from opensetda.review.page import Content, ShownPictures
-from opensetda.review.queues import AUDIT, BORDER, DOUBT, FIND, SINGLE, UNSURE
-from opensetda.runs.folder import CORRECTIONS, REVIEW, RunFolder, predictions_name
+from opensetda.review.queues import AUDIT, BORDER, FIND, SINGLE, UNSURE, USEFUL
+from opensetda.review.refit import Refit
+from opensetda.runs.folder import CORRECTIONS, REPORT, REVIEW, RunFolder, predictions_name
 from opensetda.runs.place import ReplacedRunError, changing_run
 from opensetda.runs.sample_map import UnknownGroups, unknown_groups
 from opensetda.share.audit import AUDIT_SIZE, scored_share
+from opensetda.system.files import in_shell
 from opensetda.system.locks import BusyError, lock_folder
-from opensetda.usecases.corrections import class_name
+from opensetda.usecases.corrections import (
+    as_new_class,
+    labels_in,
+    refit_command,
+    refit_words,
+)
+from opensetda.usecases.label_studio import labels_of_tasks
+from opensetda.usecases.suggest_samples import Asked, RunQueue
 
-LIKELY_CLASSES, LONGEST_PAGE = 5, 60
+LIKELY_CLASSES, LONGEST_PAGE = 9, 60
+ASKED = 10  # samples of the queue that are shown ahead
 # One mark per sample in the strip below the picture; of longer lists only the share is drawn.
 _LONGEST_STRIP = 400
 _MARKS = {None: ".", "kept": "k", "corrected": "c", "new class": "n", "known": "k", "unknown": "u"}
@@ -37,12 +47,23 @@ _MARKS = {None: ".", "kept": "k", "corrected": "c", "new class": "n", "known": "
 class ReviewSession:
     """The review of one run by one process; who calls it from several threads holds its `lock`.
 
-    `images` is their folder, if moved, and `audit` the number of targets drawn at random. Raises an
-    `InputError` without such a run, if another process reviews it, or if its log is of another run.
+    `images` is their folder, if moved, and `audit` the number of targets drawn at random; a run
+    that a review has made begins with the `entries` of that. Raises an `InputError` without such a
+    run, if another process reviews it, or if its log is of another run.
     """
 
-    def __init__(self, path: Path, images: Path | None = None, audit: int = AUDIT_SIZE) -> None:
+    def __init__(
+        self,
+        path: Path,
+        images: Path | None = None,
+        audit: int = AUDIT_SIZE,
+        entries: Sequence[Entry] | None = None,
+    ) -> None:
         self._asked_for = path
+        self._images = images
+        self._audit = audit
+        self.refit: Refit | None = None
+        self.successor: ReviewSession | None = None  # of the run that this review has made
         self.run = RunFolder.open(path)
         self.corrections = path / CORRECTIONS
         self.lock = threading.RLock()
@@ -63,24 +84,29 @@ class ReviewSession:
             identity = self.run.settings["identity"]
             identity = identity or f"sha256:{self.run.manifest.files[predictions_name(len(table))]}"
             log = DecisionLog(path / REVIEW, identity, len(table))
+            if entries is not None:
+                log.begin(entries)
             self.unknown_label = unknown = self.run.unknown_label
             self.decisions = Decisions(log, table.labels.tolist(), table.classes, unknown)
-            if self.corrections.exists() and not log.size:
+            if self.corrections.exists() and not log.size and entries is None:
                 raise InputError(
                     f"{self.corrections}: decisions that are not in {REVIEW}; move it away"
                 )
             self._pictures = ShownPictures(self.run, images)
             self._openness = self.run.estimates()["openness"]
             self._note, self._columns = "", Columns()
-            doubtful, self._reasons = disagreement(table)
             self._confidence = table.confidence
-            self._lists = {}
+            self._lists = {USEFUL: np.arange(0)}
             if audit:
                 self._lists[AUDIT] = queues.audit_order(identity, len(table))[:audit]
             self._lists[BORDER] = queues.near_threshold(table, unknown)
             self._lists[UNSURE] = queues.least_confident(table)
-            self._lists[DOUBT] = doubtful
             self._lists |= queues.by_class(table)
+            self._queue: RunQueue | None = None
+            # Of a damaged file: everything else can still be reviewed.
+            with suppress(InputError):
+                self._queue = RunQueue.of_run(self.run, table)
+            self._ask()
             self._log = log
             if log.size:
                 # After a crash between writing log and table, the table is out of date.
@@ -95,13 +121,15 @@ class ReviewSession:
 
     def close(self) -> None:
         """Release the run, once nothing is being written."""
+        if self.refit is not None and self.successor is None:
+            self.refit.stop()
         with self.lock:
             self._holds.release()
 
     def start(self) -> dict[str, Any]:
         """Return what the page needs at its start."""
         return {
-            "run": self.run.path.resolve().name,
+            "size": len(self.table),
             "classes": list(self.table.classes),
             "unknown": self.unknown_label,
             "pictures": self._pictures.has(0),
@@ -111,6 +139,8 @@ class ReviewSession:
     def summary(self) -> dict[str, Any]:
         """Return the progress of the review."""
         return {
+            "run": self.run.path.resolve().name,
+            "report": (self.run.path / REPORT).is_file(),
             "decided": len(self.decisions),
             "canUndo": bool(self.decisions.entries),
             "newClasses": self.decisions.new_names,
@@ -119,6 +149,9 @@ class ReviewSession:
             "columnsNote": self._columns.note,
             "trouble": "; ".join(filter(None, (self.moved, self.trouble))),
             "audit": self.audit(),
+            "useful": self._useful(),
+            "refit": None if self.refit is None else self.refit.summary(),
+            "revision": self.decisions.revision,
             "lists": [self._list_summary(key, rows) for key, rows in self._lists.items()],
         }
 
@@ -141,6 +174,88 @@ class ReviewSession:
             "runShare": used["share"],
             "origin": used["source"],
         }
+
+    def _useful(self) -> dict[str, Any]:
+        """Return what marks have brought, and what the next ones are expected to bring."""
+        share = self._asked.share
+        return {
+            "marked": int(self.decisions.has_label.sum()),
+            "next": ASKED,
+            "gain": round(self._asked.gain, 4),
+            "share": None if share is None else [share.share, share.low, share.high],
+        }
+
+    def _ask(self) -> None:
+        """Find the next targets of the queue, after those that were decided in it."""
+        given = dict.fromkeys(
+            row for entry in self.decisions.entries if entry.list == USEFUL for row in entry.rows
+        )
+        done = [row for row in given if row in self.decisions]
+        self._asked = Asked(np.arange(0), 0.0, None)
+        if self._queue is not None:
+            self._asked = self._queue.ask(self.decisions.labels(), ASKED)
+        self._lists[USEFUL] = np.array([*done, *self._asked.rows.tolist()], dtype=np.intp)
+
+    def take_marks(self, path: Path) -> int:
+        """Take labels from a CSV file, or an export of Label Studio; return how many."""
+        said = labels_of_tasks(path) if path.suffix.lower() == ".json" else labels_in(path)
+        place = {name: row for row, name in enumerate(self.table.ids.tolist())}
+        rows_of: dict[str, list[int]] = {}
+        in_use = [self.unknown_label, *self.table.classes, *self.decisions.new_names]
+        for name, label in said.items():
+            if name not in place:
+                raise InputError(f"{path}: {shown(name)} is no sample of the target of this run")
+            try:
+                label = as_new_class(label, in_use, self.unknown_label)
+            except InputError as error:
+                raise InputError(f"{path}: {error}") from None
+            in_use.append(label)
+            rows_of.setdefault(label, []).append(place[name])
+        if not said:
+            raise InputError(f"{path}: no label in it")
+        with self._saving():
+            for label, rows in rows_of.items():
+                self.decisions.decide(rows, label, USEFUL)
+            self._export()
+        return len(said)
+
+    def start_refit(self) -> dict[str, Any]:
+        """Fit again with the corrections, beside this run; the review then goes on there."""
+        if self.refit is not None and self.refit.state == "running":
+            raise InputError("the fit is still at work")
+        if not len(self.decisions):
+            raise InputError("mark some samples first")
+        if refit_words(self.run, self.run.path, self.corrections) is None:
+            how = "fit(..., corrections=...) in Python learns from the marks"
+            raise InputError(f"this run was not made by 'osda fit' from files; {how}")
+        if self.trouble:
+            raise InputError(self.trouble)
+        self.refit = Refit(self.run, self.corrections, self._go_on)
+        return self.summary()
+
+    def _go_on(self, out: Path) -> None:
+        """Continue with a new run: no decision is lost, and each can be undone there."""
+        with self.lock:
+            entries = self.decisions.entries
+            self.successor = ReviewSession(out, self._images, self._audit, entries)
+
+    def finish(self) -> dict[str, Any]:
+        """Return what to do next."""
+        run = in_shell(self.run.path)
+        return {
+            "marked": int(self.decisions.has_label.sum()),
+            "commands": {
+                "The labels are in": str(self.run.path / predictions_name(len(self.table))),
+                "Learn from the marks": refit_command(self.run, self.corrections),
+                "Label later samples": f"osda predict {run} FILE --out labels.csv",
+                "Use the model elsewhere": f"osda export {run} --to model.onnx",
+            },
+        }
+
+    def report(self) -> bytes | None:
+        """Return the report of the run, if it has one."""
+        path = self.run.path / REPORT
+        return path.read_bytes() if path.is_file() and not path.is_symlink() else None
 
     def search(self, key: str) -> dict[str, Any]:
         """Search anew; the key of the list is the query."""
@@ -169,23 +284,35 @@ class ReviewSession:
                 answer["columns"] = self._columns.of(rows)
         return answer
 
-    def decide(self, row: int, key: str, label: str | None) -> dict[str, Any]:
-        """Set the label of one sample of a list; None keeps it."""
+    def decide(
+        self, row: int, key: str, label: str | None, revision: int | None = None
+    ) -> dict[str, Any]:
+        """Set the label of one sample of a list; None keeps it.
+
+        It is refused if more was said about the sample than who asks has seen, at a `revision`.
+        """
         self._check_member(row, key)
+        self._check_seen([row], revision)
         if key == AUDIT and label is None:
             raise InputError("an audit keeps no label; say known or unknown")
         return self._decide([row], key, label)
 
-    def mark(self, row: int, mark: Mark) -> dict[str, Any]:
+    def mark(self, row: int, mark: Mark, revision: int | None = None) -> dict[str, Any]:
         """Mark a sample of the audit "known" or "unknown"."""
         self._check_member(row, AUDIT)
+        self._check_seen([row], revision)
         with self._saving():
             self.decisions.mark(row, mark)
             self._export()
         return self.summary()
 
     def decide_group(
-        self, key: str, label: str | None, toggled: Sequence[int], window: Sequence[int] = ()
+        self,
+        key: str,
+        label: str | None,
+        toggled: Sequence[int],
+        window: Sequence[int] = (),
+        revision: int | None = None,
     ) -> dict[str, Any]:
         """Set the label of the undecided members, else of all; `toggled` are inverted.
 
@@ -194,6 +321,7 @@ class ReviewSession:
         if key in SINGLE:
             raise InputError("this list is no group; decide one by one")
         rows = self._rows(key)[slice(*window) if window else slice(None)].tolist()
+        self._check_seen(rows, revision)
         still_open = {row for row in rows if row not in self.decisions} or set(rows)
         # A row of another list is in neither of them.
         selected = still_open ^ (set(toggled) & set(rows))
@@ -201,14 +329,17 @@ class ReviewSession:
             raise InputError("no sample is selected; select some first")
         return self._decide([row for row in rows if row in selected], key, label)
 
-    def undo(self) -> dict[str, Any]:
+    def undo(self, revision: int | None = None) -> dict[str, Any]:
         """Undo the latest decision; return the list that it was made in, and its place there."""
+        if revision is not None and revision != self.decisions.revision:
+            raise InputError("another tab has decided more; press U again to undo that")
         with self._saving():
             entry = self.decisions.undo()
             if entry is not None:
                 self._export()
         if entry is None:
             return {"undone": None, **self.summary()}
+        self._ask()
         where = entry.list if entry.list in self._lists else BORDER
         found = np.flatnonzero(self._lists[where] == entry.rows[0])
         place = int(found[0]) if len(found) else 0
@@ -222,13 +353,14 @@ class ReviewSession:
     def _decide(self, rows: Sequence[int], key: str, label: str | None) -> dict[str, Any]:
         if label is not None:
             in_use = [self.unknown_label, *self.table.classes, *self.decisions.new_names]
-            label = class_name(label, in_use)
+            label = as_new_class(label, in_use, self.unknown_label)
         with self._saving():
             if key == AUDIT:
                 self.decisions.mark(rows[0], "known", label)
             else:
                 self.decisions.decide(rows, label, key)
             self._export()
+        self._ask()
         return {"count": len(rows), "label": label, **self.summary()}
 
     @contextmanager
@@ -259,6 +391,10 @@ class ReviewSession:
             raise InputError("there is no such list")
         return self._lists[key]
 
+    def _check_seen(self, rows: Sequence[int], revision: int | None) -> None:
+        if revision is not None and self.decisions.changed_since(rows, revision):
+            raise InputError("another tab has decided this meanwhile; look again")
+
     def _check_member(self, row: int, key: str) -> None:
         if row not in self._rows(key):
             raise InputError(f"row {row}: not in this list")
@@ -277,7 +413,6 @@ class ReviewSession:
             "kind": self.decisions.kind(row),
             "audit": self.decisions.audit(row),
             "picture": self._pictures.has(row),
-            "reason": self._reasons.get(row, ""),
             "columns": self._columns.of(np.array([row])),
         }
 

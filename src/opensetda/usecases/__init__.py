@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from opensetda.usecases.fit_run import FittedRun, fit
     from opensetda.usecases.predict_samples import WrittenLabels, extract_features, predict
     from opensetda.usecases.resume_run import resume
+    from opensetda.usecases.suggest_samples import Suggested, suggest
 
 __all__ = ["Drift", "Evaluation", "ExportedModel", "FitOptions", "FittedRun", "ImageOptions",
-           "RunComparison", "RunFolder", "RunListener", "TableOptions", "WrittenLabels", "adapt",
-           "compare", "drift", "evaluate", "export", "extract_features", "fit", "predict",
-           "resume"]  # fmt: skip
+           "RunComparison", "RunFolder", "RunListener", "Suggested", "TableOptions",
+           "WrittenLabels", "adapt", "compare", "drift", "evaluate", "export",
+           "extract_features", "fit", "predict", "resume", "suggest"]  # fmt: skip
 
 _HOMES = (
     "progress",
@@ -42,6 +43,7 @@ _HOMES = (
     "usecases.detect_drift",
     "usecases.drift_of_samples",
     "usecases.compare_runs",
+    "usecases.suggest_samples",
 )
 
 

@@ -216,6 +216,11 @@ def check_corrections(path: Path) -> None:
         raise InputError(f"{path}: no correction in it; leave out --corrections")
 
 
+def labels_in(path: Path) -> dict[str, str]:
+    """Return the labels of a file of corrections by the names of the samples."""
+    return {name: label for _, name, label, _ in _lines(path) if label}
+
+
 def _lines(path: Path) -> Iterator[tuple[int, str, str, str]]:
     """Yield number (as an editor counts lines), name of the target, label and audit of each row."""
     try:
@@ -255,16 +260,36 @@ def class_name(name: str, in_use: Collection[str]) -> str:
     return name
 
 
-def refit_command(run: RunFolder, corrections: Path) -> str:
-    """Return the command of a run, with corrections and a new folder; paths are as they were."""
+def refit_words(run: RunFolder, out: Path, corrections: Path) -> list[str] | None:
+    """Return the command of a run with corrections and another folder; None of other runs."""
     command = run.settings["command"] or []
-    is_fit = command[:2] == ["osda", "fit"]
-    kept = []
-    words = iter(command if is_fit else ["osda", "fit", "SOURCE", "TARGET"])
+    if command[:2] not in (["osda", "fit"], ["osda", "adapt"]):
+        return None
+    kept: list[str] = []
+    words = iter(command)
     for word in words:
         if word in _WITH_VALUE:
             next(words, None)
         elif word not in _ALONE and not word.startswith(tuple(f"{n}=" for n in _WITH_VALUE)):
             kept.append(word)
-    out = f"{near(run.path)}-2"
-    return shlex.join([*kept, "--out", out, "--corrections", str(near(corrections))])
+    return [*kept, "--out", str(out), "--corrections", str(near(corrections))]
+
+
+def refit_command(run: RunFolder, corrections: Path) -> str:
+    """Return the command that learns from corrections, in a new folder; paths are as they were."""
+    out = Path(f"{near(run.path)}-2")
+    words = refit_words(run, out, corrections)
+    if words is None:
+        made = ["osda", "fit", "SOURCE", "TARGET", "--out", str(out)]
+        words = [*made, "--corrections", str(near(corrections))]
+    return shlex.join(words)
+
+
+def as_new_class(name: str, in_use: Collection[str], unknown_label: str) -> str:
+    """Return `class_name`, unless a new name only decorates the word for unknown samples."""
+    name = class_name(name, in_use)
+    bare = "".join(filter(str.isalnum, folded(name)))
+    words = {"".join(filter(str.isalnum, folded(word))) for word in (unknown_label, _UNKNOWN)}
+    if name not in in_use and bare in words:
+        raise InputError(f"{name!r} says unknown; call the sample {unknown_label!r} instead")
+    return name

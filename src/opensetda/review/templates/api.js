@@ -28,6 +28,9 @@ export function enter() {
 // Browsers send no header for pictures: the token is in their paths.
 export const pictureOf = (row, kind = "picture") => `/${kind}/${encodeURIComponent(token)}/${row}`;
 
+// The number is that of no sample: all that is opened has one.
+export const reportAddress = () => `/report/${encodeURIComponent(token)}/0`;
+
 async function ask(path, options = {}) {
   let answer;
   const headers = { ...options.headers, [HEADER]: token };

@@ -7,6 +7,7 @@ import { group, groupSamples, moveTile, selectedCount, showGroup } from "./grid.
 import { listen } from "./keys.js";
 import { openPicker, optionsOf, startPicker } from "./picker.js";
 import { keyOfForm, showForm } from "./search.js";
+import * as useful from "./useful.js";
 import * as views from "./views.js";
 import {
   PAGE,
@@ -19,6 +20,7 @@ import {
   isAudit,
   isPaged,
   isSingle,
+  isUseful,
   listOf,
   readAddress,
   stillOpen,
@@ -70,8 +72,15 @@ async function show() {
   if (list.kind === "find") showForm(here.key, [...about.classes, about.unknown, ...far.newClasses]);
   $("one").hidden = $("jump").hidden = !isOne;
   $("group").hidden = !here.isGrid || !list.size;
-  $("audit").hidden = $("marks").hidden = $("question").hidden = !isAudit();
+  $("audit").hidden = $("marks").hidden = !isAudit();
+  $("question").hidden = !isAudit() && !isUseful();
+  $("useful").hidden = $("bars").hidden = true;
+  if (isUseful()) $("useful").hidden = false;
+  else $("bars").hidden = false;
+  $("asked").textContent = isUseful() ? "Which class is it?" : "Is it of one of these classes?";
   $("label-facts").hidden = isAudit();
+  if (isUseful() && far.useful) useful.showUseful(far.useful, about.size);
+  useful.showRefit();
   $("where").classList.toggle("single", isOne);
   $("strip").hidden = here.isGrid;
   $("look").hidden = isSingle(list);
@@ -106,6 +115,7 @@ async function listsFound(turn) {
 }
 
 const ABOUT = {
+  useful: "The next sample is the one whose label says most about the others.",
   audit: "Drawn at random from all targets. Is each of a known class, or not?",
   border: "The least clear cases first, from both sides of the threshold in turn.",
   unsure: "The least probable labels first.",
@@ -132,7 +142,14 @@ function showOne(list, page) {
   views.preload(near.filter((one) => one.picture).map((one) => one.row));
   views.showSample(sample, about.unknown, choose);
   views.showColumns($("columns"), sample.columns, far.columnsNote);
-  if (isAudit()) {
+  if (isUseful()) {
+    useful.showQuestion(sample, {
+      choose,
+      name: () => inTurn(() => ask(true)),
+      more: () => inTurn(() => ask(false)),
+    });
+    $("decided").hidden = true;
+  } else if (isAudit()) {
     audit.showQuestion(about.classes, sample, choose);
     audit.showShare(far.audit);
   }
@@ -149,15 +166,27 @@ function showOne(list, page) {
 async function decide(label) {
   if (here.isGrid) return decideGroup(label);
   if (label === null && isAudit()) return say("Say known (K) or unknown (X)");
-  const answer = await post("/api/decide", { row: sample.row, list: here.key, label });
+  const { revision } = far;
+  const answer = await change("/api/decide", { row: sample.row, list: here.key, label, revision });
   take(answer);
   say(answer.label === null || answer.label === sample.given ? "Kept" : `Saved: ${answer.label}`);
   return goOn();
 }
 
+// What another tab has decided meanwhile is shown instead.
+async function change(path, body) {
+  try {
+    return await post(path, body);
+  } catch (error) {
+    if (error.message.startsWith("another tab")) await refresh();
+    throw error;
+  }
+}
+
 async function mark(word) {
+  if (isUseful()) return word === "unknown" ? decide(about.unknown) : undefined;
   if (!isAudit()) return undefined;
-  take(await post("/api/mark", { row: sample.row, mark: word }));
+  take(await change("/api/mark", { row: sample.row, mark: word, revision: far.revision }));
   const isDone = !stillOpen(listOf(here.key));
   say(isDone ? `Audit done: ${audit.shareInWords(far.audit)}` : `Marked ${word}`);
   return goOn();
@@ -165,9 +194,10 @@ async function mark(word) {
 
 async function decideGroup(label) {
   if (!selectedCount()) return say("Nothing is selected");
-  const body = { list: here.key, label, toggled: [...group.toggled] };
+  const { revision } = far;
+  const body = { list: here.key, label, toggled: [...group.toggled], revision };
   if (isPaged(listOf(here.key))) body.window = [group.start, group.start + group.samples.length];
-  const answer = await post("/api/decide-group", body);
+  const answer = await change("/api/decide-group", body);
   take(answer);
   group.toggled.clear();
   const list = listOf(here.key);
@@ -180,6 +210,7 @@ async function decideGroup(label) {
 
 async function goOn() {
   const list = listOf(here.key);
+  if (isUseful() && stillOpen(list)) return go(here.key, list.open);
   if (!stillOpen(list) && isAudit()) return nextOpenList();
   if (here.place + 1 < list.size) return go(here.key, here.place + 1);
   if (!stillOpen(list)) return nextOpenList();
@@ -211,7 +242,7 @@ async function otherList(by) {
 }
 
 async function undo() {
-  const answer = await post("/api/undo");
+  const answer = await change("/api/undo", { revision: far.revision });
   take(answer);
   if (answer.undone === null) return say("Nothing to undo");
   const { list, place, count } = answer.undone;
@@ -257,6 +288,10 @@ async function openSearch() {
 }
 
 function digit(number) {
+  if (isUseful()) {
+    const label = number === 0 ? about.unknown : useful.classesFor(sample)[number - 1];
+    return label === undefined ? say(`There is no class ${number}`) : decide(label);
+  }
   if (isAudit()) {
     const label = about.classes[number - 1];
     if (number === 0) return mark("unknown");
@@ -271,6 +306,7 @@ const KEYS = {
   Enter: () => decide(null),
   k: () => (isAudit() ? mark("known") : decide(null)),
   x: () => mark("unknown"),
+  r: useful.refit,
   s: () => step(1),
   ArrowRight: () => step(1),
   ArrowLeft: () => step(-1),
@@ -325,6 +361,7 @@ async function begin() {
   if (asked && !listOf(asked)) await listsFound((work) => work());
   const first = inOrder().find(stillOpen) ?? far.lists[0];
   if (!(asked && (await followAddress()))) await openList(first.key);
+  if (far.refit?.state === "running") useful.watch();
   if (far.isGrouping) listsFound(inTurn).then(() => inTurn(show));
   onClick("keep", () => decide(null));
   onClick("known", () => mark("known"));
@@ -333,6 +370,8 @@ async function begin() {
   onClick("create", () => ask(true));
   onClick("look", lookCloser);
   onClick("skip", () => step(1));
+  onClick("refit", useful.refit);
+  onClick("finish", useful.finish);
   onClick("undo", undo);
   onClick("back", () => step(-1));
   onClick("next", () => step(1));

@@ -5,7 +5,7 @@ import { get } from "./api.js";
 export const PAGE = 20;
 export const TILES = 60;
 
-export const about = { classes: [], unknown: "unknown", pictures: false };
+export const about = { run: "", size: 0, classes: [], unknown: "unknown", pictures: false };
 export const far = {
   decided: 0,
   canUndo: false,
@@ -15,26 +15,32 @@ export const far = {
   note: "",
   columnsNote: "",
   audit: null,
+  useful: null,
+  refit: null,
+  report: false,
+  revision: 0,
+  run: "",
 };
-export const here = { key: "border", place: 0, isGrid: false };
+export const here = { key: "useful", place: 0, isGrid: false };
 
 const pages = new Map();
 
 export const listOf = (key) => far.lists.find((list) => list.key === key);
 export const stillOpen = (list) => list.size - list.decided;
 // These are looked at one by one; the others are grids, too.
-export const isSingle = (list) => list.kind === "audit" || list.kind === "check";
+export const isSingle = (list) => ["useful", "audit", "check"].includes(list.kind);
 // A grid of a part of the list; what is done to it is done to what is shown.
 export const isPaged = (list) => list.kind === "class" || list.kind === "find";
 export const isAudit = () => listOf(here.key)?.kind === "audit";
+export const isUseful = () => here.key === "useful";
 // Searches are not among the lists that one goes through.
 export const inOrder = () => far.lists.filter((list) => list.kind !== "find");
 
-const TITLES = { audit: "Audit", border: "Near the threshold", unsure: "Least confident", doubt: "Disagreement" };
+const TITLES = { useful: "Most useful", audit: "Audit", border: "Near the threshold", unsure: "Least confident" };
 
 function described(list) {
   const { key } = list;
-  if (key in TITLES) return { ...list, kind: key === "audit" ? "audit" : "check", title: TITLES[key] };
+  if (key in TITLES) return { ...list, kind: ["useful", "audit"].includes(key) ? key : "check", title: TITLES[key] };
   if (key.startsWith("find?")) return { ...list, kind: "find", title: "Search" };
   if (!key.startsWith("class-")) return { ...list, kind: "group", title: `Group ${key}` };
   return { ...list, kind: "class", title: about.classes[Number(key.slice("class-".length))] };

@@ -3,6 +3,7 @@
 import { pictureOf } from "./api.js";
 import { $, counted, kbd, make, percent, visible } from "./dom.js";
 
+const BARS = 5;
 const HEADINGS = { check: "To check", class: "By predicted class", group: "Unknown groups" };
 
 export function showRun(name) {
@@ -32,9 +33,9 @@ function bigPicture(row) {
 export function showLists({ lists, isGrouping }, current, hasPictures, open, search) {
   const shown = lists.filter((list) => list.kind !== "find");
   const rows = [];
-  let kind = "audit";
+  let kind = "useful";
   for (const list of shown) {
-    if (list.kind !== kind) rows.push(make("h2", { textContent: HEADINGS[list.kind] }));
+    if (list.kind !== kind && list.kind in HEADINGS) rows.push(make("h2", { textContent: HEADINGS[list.kind] }));
     ({ kind } = list);
     rows.push(listButton(list, current, hasPictures, open));
   }
@@ -102,9 +103,7 @@ export function showSample(sample, unknownLabel, take) {
     sample.given === unknownLabel ? [", nearest to ", strong(sample.nearest)] : [];
   $("given").replaceChildren("Label: ", chip(sample.given, sample.given === unknownLabel), ...nearest);
   showDecided(sample);
-  $("reason").textContent = visible(sample.reason);
-  $("reason").hidden = !sample.reason;
-  const rows = sample.likely.map(([label, share], index) =>
+  const rows = sample.likely.slice(0, BARS).map(([label, share], index) =>
     bar(String(index + 1), label, share, label === sample.given, false, take),
   );
   const isUnknown = sample.given === unknownLabel;
@@ -143,7 +142,7 @@ function bar(key, label, share, isGiven, isUnknown, take) {
 }
 
 export function showGuesses(likely, take) {
-  const buttons = likely.map(([label, share], index) =>
+  const buttons = likely.slice(0, BARS).map(([label, share], index) =>
     make(
       "li",
       {},
@@ -179,7 +178,7 @@ export function showGrid(samples, { isSelected, toggle, look, kind: ofList }) {
       sample.kind === null && ofList === "group" ? null : make("span", { class: `verdict ${kind}`, textContent: footer }),
     );
     // A title has lines.
-    tile.title = [sample.name, sure, sample.reason].filter(Boolean).map(visible).join("\n");
+    tile.title = [sample.name, sure].map(visible).join("\n");
     const closer = make("button", {
       type: "button",
       class: "closer",
