@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from opensetda.methods.groups import TargetGroups
 from opensetda.methods.saving import rejection_numbers
 from opensetda.rows import KNOWN, IntArray, Marks, Rows
-from opensetda.share.decision import Decision, Matrix, Scores
+from opensetda.share.decision import Decision, Matrix, Scores, Vector
 from opensetda.share.evidence import CONFIDENCE, ShareEstimate
 
 TRUSTS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -41,6 +41,8 @@ NOISES = (0.02, 0.1, 0.3, 1.0)
 USUAL_TRUST, USUAL_NOISE = 0.75, 0.1
 STRENGTH = 3.0  # log-likelihood that a trust costs which is 1 away from the usual one
 LEAST = 1e-4  # of a probability, before all are divided by their sum
+WRONG = 0.05
+"""The share of the marks that are wrong, as far as is known before."""
 ALSO_SURE = 0.07  # added to the doubt of every label: also sure votes are wrong together
 FEWEST_MARKS = 10  # of fewer marks no share of unknowns is computed
 
@@ -80,30 +82,21 @@ class Spread:
             return cls(1.0, USUAL_NOISE, none, np.zeros((n_groups, 0)), starts)
         given = np.eye(n_columns)[labels]
         features = one_hot(cells[rows], starts, n_groups)
-        left, values, right = np.linalg.svd(features, full_matrices=False)
-        squared = values**2
-        best: tuple[float, float, float] | None = None
+        believed = np.ones(len(rows))
         trusts = TRUSTS if trust is None else (trust,)
-        for noise in NOISES:
-            shrunk = squared / (squared + noise)
-            leverage = np.minimum((left**2 * shrunk).sum(axis=1), 1 - 1e-9)
-            for candidate in trusts:
-                apart = given - tempered(votes[rows], candidate)
-                fitted = left @ (shrunk[:, None] * (left.T @ apart))
-                # What the other marks say of each.
-                others = given - (apart - fitted) / (1 - leverage)[:, None]
-                likely = normalised(others)[np.arange(len(rows)), labels]
-                usual = STRENGTH * abs(candidate - USUAL_TRUST)
-                fit = float(np.log(likely).sum()) - usual
-                if best is None or fit > best[0]:
-                    best = fit, candidate, noise
-        assert best is not None
-        _, trust, noise = best
-        apart = given - tempered(votes[rows], trust)
-        by_value = values / (squared + noise)
-        weights = right.T @ (by_value[:, None] * (left.T @ apart))
-        settled = right.T * np.sqrt(squared / (squared + noise))
-        return cls(trust, noise, weights, settled, starts)
+        chosen = _most_likely(features, given, votes[rows], believed, trusts)
+        # A person errs, too: the less likely a mark is by all others, the less it counts.
+        likely = chosen.likely
+        believed = likely / (likely + WRONG / (n_columns - 1))
+        found = _most_likely(features, given, votes[rows], believed, trusts)
+        apart = given - tempered(votes[rows], found.trust)
+        scale = np.sqrt(believed)[:, None]
+        left, values, right = np.linalg.svd(scale * features, full_matrices=False)
+        squared = values**2
+        by_value = values / (squared + found.noise)
+        weights = right.T @ (by_value[:, None] * (left.T @ (scale * apart)))
+        settled = right.T * np.sqrt(squared / (squared + found.noise))
+        return cls(found.trust, found.noise, weights, settled, starts)
 
     @property
     def n_groups(self) -> int:
@@ -125,6 +118,38 @@ class Spread:
         scale = np.sqrt(len(self.starts))
         spans = zip(self.starts.tolist(), ends, strict=True)
         return [self.weights[start:end] / scale for start, end in spans]
+
+
+class _Chosen(NamedTuple):
+    """What predicts each mark best from the others, and how likely they make it: (m,)."""
+
+    trust: float
+    noise: float
+    likely: Vector
+
+
+def _most_likely(
+    features: Matrix, given: Matrix, votes: Matrix, believed: Vector, trusts: Sequence[float]
+) -> _Chosen:
+    """Choose trust and noise by leaving out one mark at a time: (m, G), (m, C + 1) twice, (m,)."""
+    scale = np.sqrt(believed)[:, None]
+    left, values, _ = np.linalg.svd(scale * features, full_matrices=False)
+    squared = values**2
+    best = -np.inf
+    for noise in NOISES:
+        shrunk = squared / (squared + noise)
+        leverage = np.minimum((left**2 * shrunk).sum(axis=1), 1 - 1e-9)
+        for trust in trusts:
+            apart = scale * (given - tempered(votes, trust))
+            fitted = left @ (shrunk[:, None] * (left.T @ apart))
+            others = given - (apart - fitted) / (1 - leverage)[:, None] / scale
+            likely = (normalised(others) * given).sum(axis=1)
+            usual = STRENGTH * abs(trust - USUAL_TRUST)
+            fit = float((believed * np.log(likely)).sum()) - usual
+            if fit > best:
+                best = fit
+                chosen = _Chosen(trust, noise, likely)
+    return chosen
 
 
 def one_hot(cells: IntArray, starts: IntArray, n_groups: int) -> Matrix:

@@ -9,9 +9,10 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from opensetda.errors import visible
+from opensetda.errors import InputError, visible
 from opensetda.runs.folder import RunFolder
-from opensetda.usecases.corrections import refit_words
+from opensetda.system.files import in_shell
+from opensetda.usecases.corrections import refit_command, refit_words
 
 _LONGEST_LINE = 300
 
@@ -29,6 +30,17 @@ def next_folder(run: Path) -> Path:
     return run.with_name(f"{stem}-{first}")
 
 
+def next_steps(run: RunFolder, corrections: Path) -> dict[str, str]:
+    """Return what can be done after a review, as places and commands."""
+    name = in_shell(run.path)
+    return {
+        "The labels are in": str(run.path),
+        "Learn from the marks": refit_command(run, corrections),
+        "Label later samples": f"osda predict {name} FILE --out labels.csv",
+        "Use the model elsewhere": f"osda export {name} --to model.onnx",
+    }
+
+
 class Refit:
     """A fit with the corrections of a review; `done` is called once, if it succeeded."""
 
@@ -38,7 +50,9 @@ class Refit:
         self.line = "starts"
         self._done = done
         words = refit_words(run, self.out, corrections)
-        assert words is not None, "checked before"
+        if words is None:
+            how = "fit(..., corrections=...) in Python learns from the marks"
+            raise InputError(f"this run was not made by 'osda fit' from files; {how}")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "opensetda", *words[1:]],
             stdin=subprocess.DEVNULL,

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from opensetda.data.names import formula_warning, shown
+from opensetda.data.names import formula_warning
 from opensetda.errors import InputError, one_line
 from opensetda.report.content import Indices, Numbers
 from opensetda.review import queues
@@ -21,24 +21,16 @@ from opensetda.review.decisions import DecisionLog, Decisions, Entry, Mark, NotS
 from opensetda.review.hints import Columns, open_columns
 from opensetda.review.page import Content, ShownPictures
 from opensetda.review.queues import AUDIT, BORDER, FIND, SINGLE, UNSURE, USEFUL
-from opensetda.review.refit import Refit
+from opensetda.review.refit import Refit, next_steps
+from opensetda.review.useful import UsefulList, audit_summary, rows_by_label
 from opensetda.runs.folder import CORRECTIONS, REPORT, REVIEW, RunFolder, predictions_name
 from opensetda.runs.place import ReplacedRunError, changing_run
 from opensetda.runs.sample_map import UnknownGroups, unknown_groups
-from opensetda.share.audit import AUDIT_SIZE, scored_share
-from opensetda.system.files import in_shell
+from opensetda.share.audit import AUDIT_SIZE
 from opensetda.system.locks import BusyError, lock_folder
-from opensetda.usecases.corrections import (
-    as_new_class,
-    labels_in,
-    refit_command,
-    refit_words,
-)
-from opensetda.usecases.label_studio import labels_of_tasks
-from opensetda.usecases.suggest_samples import Asked, RunQueue
+from opensetda.usecases.corrections import as_new_class
 
 LIKELY_CLASSES, LONGEST_PAGE = 9, 60
-ASKED = 10  # samples of the queue that are shown ahead
 # One mark per sample in the strip below the picture; of longer lists only the share is drawn.
 _LONGEST_STRIP = 400
 _MARKS = {None: ".", "kept": "k", "corrected": "c", "new class": "n", "known": "k", "unknown": "u"}
@@ -102,10 +94,7 @@ class ReviewSession:
             self._lists[BORDER] = queues.near_threshold(table, unknown)
             self._lists[UNSURE] = queues.least_confident(table)
             self._lists |= queues.by_class(table)
-            self._queue: RunQueue | None = None
-            # Of a damaged file: everything else can still be reviewed.
-            with suppress(InputError):
-                self._queue = RunQueue.of_run(self.run, table)
+            self._useful = UsefulList(self.run, table, self.decisions)
             self._ask()
             self._log = log
             if log.size:
@@ -149,7 +138,7 @@ class ReviewSession:
             "columnsNote": self._columns.note,
             "trouble": "; ".join(filter(None, (self.moved, self.trouble))),
             "audit": self.audit(),
-            "useful": self._useful(),
+            "useful": self._useful.summary(),
             "refit": None if self.refit is None else self.refit.summary(),
             "revision": self.decisions.revision,
             "lists": [self._list_summary(key, rows) for key, rows in self._lists.items()],
@@ -157,79 +146,28 @@ class ReviewSession:
 
     def audit(self) -> dict[str, Any]:
         """Return the audited share of unknowns beside that of the run."""
-        marks, used = self.decisions.audited(), self._openness
-        unknown = np.array([mark == "unknown" for mark in marks.values()], dtype=bool)
-        rows = self._lists.get(AUDIT, np.arange(0)).tolist()
-        # As 'osda fit --corrections' will compute it.
-        share = scored_share(self.table.known_scores, np.array([*marks], dtype=np.intp), unknown)
-        last = max((place for place, row in enumerate(rows) if row in marks), default=-1)
-        return {
-            "unknown": int(unknown.sum()),
-            "marked": len(marks),
-            "size": len(rows),
-            "share": share.share,
-            "low": share.low,
-            "high": share.high,
-            "skipped": sum(row not in marks for row in rows[: last + 1]),
-            "runShare": used["share"],
-            "origin": used["source"],
-        }
-
-    def _useful(self) -> dict[str, Any]:
-        """Return what marks have brought, and what the next ones are expected to bring."""
-        share = self._asked.share
-        return {
-            "marked": int(self.decisions.has_label.sum()),
-            "next": ASKED,
-            "gain": round(self._asked.gain, 4),
-            "share": None if share is None else [share.share, share.low, share.high],
-        }
-
-    def _ask(self) -> None:
-        """Find the next targets of the queue, after those that were decided in it."""
-        given = dict.fromkeys(
-            row for entry in self.decisions.entries if entry.list == USEFUL for row in entry.rows
-        )
-        done = [row for row in given if row in self.decisions]
-        self._asked = Asked(np.arange(0), 0.0, None)
-        if self._queue is not None:
-            self._asked = self._queue.ask(self.decisions.labels(), ASKED)
-        self._lists[USEFUL] = np.array([*done, *self._asked.rows.tolist()], dtype=np.intp)
+        rows = self._lists.get(AUDIT, np.arange(0))
+        return audit_summary(self.table, self.decisions.audited(), rows, self._openness)
 
     def take_marks(self, path: Path) -> int:
         """Take labels from a CSV file, or an export of Label Studio; return how many."""
-        said = labels_of_tasks(path) if path.suffix.lower() == ".json" else labels_in(path)
-        place = {name: row for row, name in enumerate(self.table.ids.tolist())}
-        rows_of: dict[str, list[int]] = {}
-        in_use = [self.unknown_label, *self.table.classes, *self.decisions.new_names]
-        for name, label in said.items():
-            if name not in place:
-                raise InputError(f"{path}: {shown(name)} is no sample of the target of this run")
-            try:
-                label = as_new_class(label, in_use, self.unknown_label)
-            except InputError as error:
-                raise InputError(f"{path}: {error}") from None
-            in_use.append(label)
-            rows_of.setdefault(label, []).append(place[name])
-        if not said:
-            raise InputError(f"{path}: no label in it")
+        new_names = self.decisions.new_names
+        found = rows_by_label(path, self.table, new_names, self.unknown_label)
         with self._saving():
-            for label, rows in rows_of.items():
+            for label, rows in found.items():
                 self.decisions.decide(rows, label, USEFUL)
             self._export()
-        return len(said)
+        return sum(map(len, found.values()))
+
+    def _ask(self) -> None:
+        self._lists[USEFUL] = self._useful.rows()
 
     def start_refit(self) -> dict[str, Any]:
         """Fit again with the corrections, beside this run; the review then goes on there."""
         if self.refit is not None and self.refit.state == "running":
             raise InputError("the fit is still at work")
-        if not len(self.decisions):
-            raise InputError("mark some samples first")
-        if refit_words(self.run, self.run.path, self.corrections) is None:
-            how = "fit(..., corrections=...) in Python learns from the marks"
-            raise InputError(f"this run was not made by 'osda fit' from files; {how}")
-        if self.trouble:
-            raise InputError(self.trouble)
+        if not len(self.decisions) or self.trouble:
+            raise InputError(self.trouble or "mark some samples first")
         self.refit = Refit(self.run, self.corrections, self._go_on)
         return self.summary()
 
@@ -241,16 +179,8 @@ class ReviewSession:
 
     def finish(self) -> dict[str, Any]:
         """Return what to do next."""
-        run = in_shell(self.run.path)
-        return {
-            "marked": int(self.decisions.has_label.sum()),
-            "commands": {
-                "The labels are in": str(self.run.path / predictions_name(len(self.table))),
-                "Learn from the marks": refit_command(self.run, self.corrections),
-                "Label later samples": f"osda predict {run} FILE --out labels.csv",
-                "Use the model elsewhere": f"osda export {run} --to model.onnx",
-            },
-        }
+        marked = int(self.decisions.has_label.sum())
+        return {"marked": marked, "commands": next_steps(self.run, self.corrections)}
 
     def report(self) -> bytes | None:
         """Return the report of the run, if it has one."""

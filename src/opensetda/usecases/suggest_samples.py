@@ -16,7 +16,6 @@ from opensetda.methods.marks import FEWEST_MARKS, Spread, marked_share, most_use
 from opensetda.rows import IntArray, Rows
 from opensetda.runs.folder import CORRECTIONS, RunFolder
 from opensetda.runs.predictions import PredictionTable
-from opensetda.share.decision import Matrix
 from opensetda.share.evidence import ShareEstimate
 from opensetda.usecases.corrections import labels_in
 from opensetda.usecases.predict_samples import Run, open_run
@@ -55,7 +54,7 @@ class RunQueue:
             return cls(view.target[order], table, grouped([embedded[order]]))
         order = Rows(kept.target, np.arange(len(kept.target))).in_canonical_order().index
         rows = kept.target[order]
-        parts: list[Matrix] = []
+        parts = []
         scaling = run.settings["scaling"]
         for name in dict.fromkeys((scaling, RANKS)):
             view_of = TargetView.fit(name, rows).eval()
