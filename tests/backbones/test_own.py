@@ -83,10 +83,15 @@ def test_a_network_named_on_the_command_line(place, name, capsys):
     later = [line.split(",")[:2] for line in (place / "a.csv").read_text().splitlines()[1:]]
     assert dict(later) == labels
     assert main(["export", "run", "--to", "m.onnx", "--backbone", name]) == 0
+    adapted = ["adapt", "run", "street", "--out", "run2", "--no-report", "--backbone"]
+    assert main([*adapted, name]) == 0
+    assert main([*adapted, "resnet50"]) == 2
     # A run never names code to import: it is given again.
     own._known.clear()
     sys.modules.pop("own_net")
     capsys.readouterr()
+    assert main([*adapted[:4], "run3", "--no-cache"]) == 2
+    assert f"--backbone {name}" in capsys.readouterr().err
     assert main(["predict", "run", "street", "--out", "b.csv"]) == 2
     assert f"--backbone {name}" in capsys.readouterr().err
     assert "own_net" not in sys.modules

@@ -91,6 +91,8 @@ def use_backbone(backbone: Any) -> str:
         is no module of what it makes of two fixed images.
     """
     if isinstance(backbone, str):
+        if not is_own(backbone) or backbone.startswith((HF_PREFIX, GIVEN_PREFIX)):
+            return backbone
         _known[backbone] = _own(backbone, _made_by(backbone))
         return backbone
     kind = type(backbone[0] if isinstance(backbone, tuple) else backbone).__name__

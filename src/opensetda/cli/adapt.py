@@ -37,7 +37,7 @@ def adapt(
     target: Annotated[Path, typer.Argument(metavar="NEW_TARGET", help=_TARGET_HELP)],
     out: RunOut,
     tables: Annotated[TableOptions, Fields(f"{_AS_IN_FIT} root", _AS_IN_FIT)],
-    images: Annotated[ImageOptions, Fields("cache strict")],
+    images: Annotated[ImageOptions, Fields("backbone cache strict", "backbone")],
     openness: Annotated[str, option_of_fit("openness")] = "auto",
     method: Annotated[str | None, of_method("--method NAME", _METHOD_HELP)] = None,
     settings: Annotated[list[str] | None, option_of_fit("settings")] = None,

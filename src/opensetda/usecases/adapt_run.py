@@ -16,7 +16,7 @@ from opensetda.system import default_cache_folder
 from opensetda.usecases.fit_request import make_request
 from opensetda.usecases.fit_run import FittedRun, start
 from opensetda.usecases.keeping import kept_source
-from opensetda.usecases.predict_samples import Run, open_run
+from opensetda.usecases.predict_samples import Run, give_backbone, open_run
 
 
 def adapt(
@@ -45,7 +45,8 @@ def adapt(
     out : str or Path
         The run folder to make.
     images : ImageOptions, optional
-        `cache` and `strict`, for images; the backbone is that of the run.
+        `cache` and `strict`, for images; the backbone is that of the run, whose name is given again
+        if it is a network of your own.
     report, command, listener
         As in `fit`.
     **options
@@ -65,6 +66,7 @@ def adapt(
     if (kept.how, wanted) == ("statistics", "rows"):
         raise InputError(f"--keep-source rows: {folder.path} kept statistics only; leave it out")
     images = images or ImageOptions(cache=absolute(default_cache_folder()))
+    _check_backbone(folder, images.backbone)
     is_path = isinstance(target, str | Path)
     request = make_request(
         _as_in(folder, options),
@@ -77,6 +79,15 @@ def adapt(
         command=tuple(command),
     )
     return start(request, Path(out), None if is_path else target, listener)
+
+
+def _check_backbone(folder: RunFolder, given: str | None) -> None:
+    """Make a network of the user's own known; another than that of the run is refused."""
+    if given is not None:
+        own = (folder.settings["backbone"] or {}).get("backbone")
+        if given != own:
+            raise InputError(f"--backbone {given}: the run has {own}; leave it out")
+        give_backbone(given)
 
 
 def _as_in(folder: RunFolder, options: Mapping[str, Any]) -> dict[str, Any]:
