@@ -145,7 +145,7 @@ def kept_target(run: RunFolder) -> Kept:
     """Return what a run kept of its domains, or an `InputError` if it is too old for that."""
     kept = run.kept()
     if kept is None:
-        problem = "of an older release, which kept nothing of the target"
+        problem = "kept nothing of its target: it is of 'osda demo' or an older release"
         raise InputError(f"{run.path}: {problem}; fit again with this one")
     return kept
 

@@ -28,7 +28,7 @@ def kept_source(run: RunFolder) -> Kept:
     if kept is None or kept.how == "none":
         problem = "kept nothing of its source (--keep-source none)"
         if kept is None:
-            problem = "is of an older release, which kept nothing of the source"
+            problem = "kept nothing of its source: it is of 'osda demo' or an older release"
         raise InputError(f"{run.path}: {problem}; fit again with the source")
     return kept
 
