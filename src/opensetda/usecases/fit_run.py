@@ -22,8 +22,7 @@ from opensetda.usecases.fit_request import check_request, make_request, trained_
 from opensetda.usecases.read_domains import FitData, domain_tables, load
 
 if TYPE_CHECKING:
-    pass
-from opensetda.usecases.train_run import Training
+    from opensetda.usecases.train_run import Training
 
 
 @dataclass(frozen=True)
