@@ -190,6 +190,9 @@ def test_the_command_adapts_like_python(base, months, capsys):
     labels = RunFolder.open("run2").labels()
     np.testing.assert_array_equal(labels, run.folder.labels())
     assert (labels == truth).mean() > 0.8
+    assert main(["adapt", "run2", "february.npz", "--out", "s", "--keep-source", "statistics"]) == 0
+    assert main(["adapt", "s", "april.npz", "--out", "s2", "--no-report"]) == 0
+    assert RunFolder.open("s2").kept().how == "statistics"
     assert main(["adapt", "missing", "april.npz", "--out", "run3"]) == 2
     assert main(["adapt", str(base.path), "february.npz", "--out", "run2"]) == 2
 

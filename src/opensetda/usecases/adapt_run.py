@@ -62,8 +62,9 @@ def adapt(
     kept = kept_source(folder)
     for name in options.keys() & {"adapts", "tensorboard"}:
         raise InputError(f"adapt: no option {name!r}; leave it out")
-    wanted = options.setdefault("keep_source", kept.how)
-    if (kept.how, wanted) == ("statistics", "rows"):
+    if options.get("keep_source") is None:
+        options["keep_source"] = kept.how
+    if kept.how == "statistics" and options["keep_source"] == "rows":
         raise InputError(f"--keep-source rows: {folder.path} kept statistics only; leave it out")
     images = images or ImageOptions(cache=absolute(default_cache_folder()))
     _check_backbone(folder, images.backbone)
