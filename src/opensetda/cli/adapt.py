@@ -61,6 +61,11 @@ def adapt(
     again. Columns, backbone, method and settings are those of RUN, whose marks
     join the labelled rows; the share of unknowns is estimated anew.
     """
+    from opensetda.data.names import check_exists
+    from opensetda.runs.folder import check_destination
+
+    check_exists(target)
+    check_destination(out, overwrite)
     from opensetda.usecases.adapt_run import adapt as adapt_run
 
     found = adapt_run(

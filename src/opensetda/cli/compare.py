@@ -33,15 +33,17 @@ def compare(
     compared on all of it. Of two targets, the model of RUN labels up to 800
     targets that RUN2 kept.
     """
-    from opensetda.report.small_pages import check_page, write_comparison_page
-    from opensetda.usecases.compare_runs import check_table
+    from opensetda.runs.place import check_is_run
+    from opensetda.system.files import check_new_file
+
+    check_is_run(other)
+    if out is not None:
+        check_new_file("--out", out, (".csv", ".parquet"), overwrite)
+    if page is not None:
+        check_new_file("--page", page, (".html", ".htm"), overwrite)
     from opensetda.usecases.compare_runs import compare as compare_runs
     from opensetda.usecases.predict_samples import open_run
 
-    if out is not None:
-        check_table(out, overwrite)
-    if page is not None:
-        check_page(page, overwrite)
     second = open_run(other)
     found = compare_runs(run, second)
     rows = [(name, *map(str, counts)) for name, *counts in found.by_label()]
@@ -59,6 +61,8 @@ def compare(
     if out is not None:
         found.write(out)
     if page is not None:
+        from opensetda.report.small_pages import write_comparison_page
+
         write_comparison_page(page, second, found)
     console.say_places(table=out, page=page)
     console.result(

@@ -44,14 +44,17 @@ def drift(
     Of many samples, 800 are drawn. On samples of the same target, 5 % of the
     comparisons raise a false alarm. With --fail-on drift the exit code is 1.
     """
-    from opensetda.data.names import formula_warning
-    from opensetda.report.small_pages import check_page, write_drift_page
+    from opensetda.data.names import check_exists, formula_warning
+
+    for path in paths:
+        check_exists(path)
+    from opensetda.system.files import check_new_file
     from opensetda.usecases.detect_drift import drift as compare_samples
     from opensetda.usecases.drift_of_samples import record as append
     from opensetda.usecases.predict_samples import open_run
 
     if page is not None:
-        check_page(page, overwrite)
+        check_new_file("--page", page, (".html", ".htm"), overwrite)
     found = []
     for name, samples in _batches(paths):
         one = compare_samples(run, samples, tables=tables, listener=ConsoleListener())
@@ -62,6 +65,8 @@ def drift(
             for line in formula_warning(record, [name, *one.group]):
                 console.warn(line)
     if page is not None:
+        from opensetda.report.small_pages import write_drift_page
+
         write_drift_page(page, str(run), found)
     console.say_places(record=record, page=page)
     is_drift = any(one.is_drift for _, one in found)

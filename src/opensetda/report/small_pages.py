@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from opensetda import __version__
 from opensetda.report.page import asset, page_policy, template_environment
-from opensetda.system.files import check_new_file, new_file
+from opensetda.system.files import new_file
 
 if TYPE_CHECKING:
     from opensetda.runs.folder import RunFolder
@@ -17,11 +17,6 @@ if TYPE_CHECKING:
     from opensetda.usecases.drift_of_samples import Drift
 
 MOST_PICTURES = 200
-
-
-def check_page(path: Path, overwrite: bool) -> None:
-    """Raise an `InputError` if a page must not or cannot be written to `path`."""
-    check_new_file("--page", path, (".html", ".htm"), overwrite)
 
 
 def write_drift_page(path: Path, run: str, found: Sequence[tuple[str, Drift]]) -> None:

@@ -16,13 +16,12 @@ from opensetda.rows import IntArray
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.predictions import PredictionTable, PredictionWriter
 from opensetda.runs.sample_map import group_rows
-from opensetda.system.files import check_new_file, new_file
+from opensetda.system.files import new_file
 from opensetda.usecases.drift_of_samples import kept_target
 from opensetda.usecases.predict_samples import Run, open_run
 
 SHOWN = 12  # samples to look at of every group
 MOST_GROUPED = 2000
-SUFFIXES = (".csv", ".parquet")
 
 
 @dataclass(frozen=True)
@@ -105,11 +104,6 @@ class RunComparison:
         """Write `to_arrow` as a .csv or .parquet file."""
         with new_file(path) as aside, PredictionWriter(aside) as writer:
             writer.write(self.to_arrow())
-
-
-def check_table(path: Path, overwrite: bool) -> None:
-    """Raise an `InputError` if a table must not or cannot be written to `path`."""
-    check_new_file("--out", path, SUFFIXES, overwrite)
 
 
 def compare(run: Run, other: Run) -> RunComparison:
