@@ -94,6 +94,7 @@ def _meter(title: str) -> Iterator[Callable[..., None]]:
             rate = task.speed and f"{task.speed:,.{1 if task.speed >= 1 else 3}f}/s"
             state = ", ".join(str(part) for part in (*parts, rate) if part)
             bars.update(task.id, completed=done, total=total, state=state)
+            console.detail(state)
             if bars.console.is_interactive:
                 bars.start()
                 console.touch()

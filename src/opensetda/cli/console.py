@@ -33,6 +33,7 @@ class _Mode:
     began: float = field(default_factory=time.monotonic)
     last_output: float = field(default_factory=time.monotonic)
     stage: str = "starting"
+    detail: str = ""
     stage_began: float = field(default_factory=time.monotonic)
     warnings: list[str] = field(default_factory=list)
 
@@ -57,7 +58,13 @@ def state() -> _Mode:
 def begin_stage(name: str) -> None:
     """Begin something that may take a while: it is named if nothing else is printed."""
     _mode.stage = name
+    _mode.detail = ""
     _mode.stage_began = time.monotonic()
+
+
+def detail(state: str) -> None:
+    """Say how far the stage is."""
+    _mode.detail = state
 
 
 def touch() -> None:

@@ -9,7 +9,7 @@ from threading import Event, Thread
 
 from opensetda.cli import console
 
-SILENT_SECONDS = 2.0  # at first; of long stages a part of their time
+SILENT_SECONDS = 1.5  # at first; of long stages a part of their time
 PART_OF_STAGE = 0.05
 _TICK = 0.25
 
@@ -28,7 +28,8 @@ def heartbeat() -> Iterator[None]:
             now = time.monotonic()
             elapsed = now - state.stage_began
             if now - state.last_output > max(SILENT_SECONDS, PART_OF_STAGE * elapsed):
-                console.note(f"{state.stage}: {elapsed:.0f} s")
+                parts = (state.detail, f"{elapsed:.0f} s")
+                console.note(f"{state.stage}: {', '.join(part for part in parts if part)}")
 
     thread = Thread(target=beat, name="heartbeat", daemon=True)
     thread.start()

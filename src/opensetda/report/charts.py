@@ -38,6 +38,8 @@ SKY = "#56B4E9"
 YELLOW = "#E69F00"
 GREY = "#777777"
 PALE = "#DDDDDD"
+KNOWN = "#3D424B"  # neither is the colour of a class
+UNKNOWN = "#9A9EA6"
 CYCLE = (BLUE, ORANGE, GREEN, PURPLE, BLACK, SKY, YELLOW)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
@@ -80,6 +82,8 @@ _LEAST_OPAQUE = 0.06
 _OPAQUE = 0.64
 
 # Pixels of a point: at least, on a phone, where a chart scrolls; at most, as small print.
+WIDE_CHART = 11.4  # inches of a chart that fills a card
+PHONE_CHART = 4.4
 _LEAST = 0.9
 _MOST = 1.35
 _COLORS = {
@@ -92,6 +96,8 @@ _COLORS = {
     SKY: "var(--c5)",
     GREY: "var(--muted)",
     PALE: "var(--edge)",
+    KNOWN: "var(--soft)",
+    UNKNOWN: "var(--cu)",
 }
 _LINK = "{http://www.w3.org/1999/xlink}href"
 
@@ -161,14 +167,14 @@ def figure_name(name: str, longest: int) -> str:
     return short.replace("$", r"\$")
 
 
-def draw_histogram(histogram: ScoreHistogram) -> Figure:
+def draw_histogram(histogram: ScoreHistogram, width: float = WIDE_CHART) -> Figure:
     """Draw the known scores of known and unknown targets, stacked, with the threshold."""
-    figure = new_figure(7.4, 2.8)
+    figure = new_figure(width, 2.9)
     axes = figure.add_subplot()
     left = histogram.edges[:-1]
     widths = np.diff(histogram.edges)
     below = np.zeros_like(histogram.known)
-    kinds = (("known", histogram.known, BLUE), ("unknown", histogram.unknown, ORANGE))
+    kinds = (("known", histogram.known, KNOWN), ("unknown", histogram.unknown, UNKNOWN))
     for name, counts, color in kinds:
         label = f"{name} ({int(counts.sum()):,})"
         axes.bar(left, counts, 0.9 * widths, below, align="edge", color=color, label=label)
@@ -182,8 +188,11 @@ def draw_histogram(histogram: ScoreHistogram) -> Figure:
     axes.set_ylabel("targets")
     axes.yaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
     axes.set_ylim(0, 1.08 * max(int(below.max(initial=0)), 1))
-    spaces = {"handlelength": 1.2, "borderpad": 0}
-    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=9, **spaces)
+    spaces = {"handlelength": 1.2, "borderpad": 0, "frameon": False, "fontsize": 9}
+    if width < WIDE_CHART:
+        axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, **spaces)
+    else:
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), **spaces)
     return figure
 
 
@@ -300,8 +309,11 @@ def _draw_panel(axes: Axes, panel: LinePanel) -> None:
     _label_ends(axes, ends)
 
 
-def inline_svg(figure: Figure, words: str) -> Markup:
-    """Return a figure as an SVG element; `words` describe it to those who do not see it."""
+def inline_svg(figure: Figure, words: str, fills: bool = False) -> Markup:
+    """Return a figure as an SVG element; `words` describe it to those who do not see it.
+
+    One that `fills` its card has no size of its own.
+    """
     # Text stays text, in the fonts of the page; ids are made from the words.
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": words}):
         root = ElementTree.fromstring(figure_bytes(figure, "svg"))
@@ -324,7 +336,7 @@ def inline_svg(figure: Figure, words: str) -> Markup:
         node.tail = None
     size = f"min-width: {_LEAST * width:.0f}px; max-width: {_MOST * width:.0f}px"
     root.attrib = {"viewBox": root.attrib["viewBox"], "role": "img", "aria-label": words}
-    root.attrib |= {"class": "chart", "style": size}
+    root.attrib |= {"class": "chart"} if fills else {"class": "chart", "style": size}
     return Markup(ElementTree.tostring(root, encoding="unicode"))
 
 

@@ -34,7 +34,8 @@ from opensetda.runs.registry import METHODS, method_class
 from opensetda.runs.sample_map import unknown_groups
 
 # Cards in each list; fewer per class if there are many classes.
-_BORDER = 24
+_BORDER = 12
+_OTHERS = 2
 _TYPICAL = 8
 _CARDS = 6
 _FEWER_CARDS = 4
@@ -179,6 +180,14 @@ class _Collector:
         typical = self._cards(rows[:_TYPICAL])
         return UnknownGroup(len(rows), names, tuple(truth.most_common(_NEAR)), typical)
 
+    def _others(self, row: int) -> tuple[tuple[str, float], ...]:
+        """Return the likeliest columns beside the label of a target."""
+        table = self.table
+        names = [*table.classes, self.run.unknown_label]
+        ordered = np.argsort(-table.proba[row], kind="stable").tolist()
+        kept = [place for place in ordered if names[place] != str(table.labels[row])]
+        return tuple((names[place], float(table.proba[row, place])) for place in kept[:_OTHERS])
+
     def _cards(self, rows: Indices) -> tuple[Sample, ...]:
         table = self.table
         confidence = self.table.confidence
@@ -192,6 +201,7 @@ class _Collector:
                 p_unknown=float(table.proba[row, -1]),
                 truth=None if self.truth is None else str(self.truth[row]) or None,
                 picture=_address(self.pictures.thumbnail(row)),
+                others=self._others(row),
             )
             for row in rows.tolist()
         )

@@ -30,6 +30,7 @@ class Sample:
     p_unknown: float
     truth: str | None = None
     picture: str | None = None  # a data: address of a thumbnail
+    others: tuple[tuple[str, float], ...] = ()  # what it may be otherwise, the likeliest first
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,13 @@ from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
 from opensetda import __version__
-from opensetda.report.charts import draw_confusion, draw_histogram, draw_lines, inline_svg
+from opensetda.report.charts import (
+    PHONE_CHART,
+    draw_confusion,
+    draw_histogram,
+    draw_lines,
+    inline_svg,
+)
 from opensetda.report.content import Confusion, Report, SampleMap
 from opensetda.system.files import in_shell
 
@@ -37,6 +43,7 @@ _SHAPES = 6
 # Fractions are sent to the scripts as whole numbers up to this.
 _FINEST = 65535
 _DASH = "\N{EN DASH}"
+_SEPARATOR = re.compile(r"[_./\\ -]+(?=[^_./\\ -])")
 _OPTION = re.compile(r"--[a-z][a-z-]*")
 
 
@@ -50,7 +57,10 @@ def render_page(report: Report) -> str:
     histogram = draw_histogram(report.histogram)
     words = f"Histogram of the known score: {n_known:,} known and {unknown.count:,} unknown targets"
     # First: drawing makes the layout, which the places of thresholds need.
-    histogram_chart = inline_svg(histogram, words)
+    histogram_chart = inline_svg(histogram, words, fills=True)
+    narrow_chart = inline_svg(
+        draw_histogram(report.histogram, PHONE_CHART), f"{words} (small)", fills=True
+    )
     curves = "Curves over the steps. " + "; ".join(panel.title for panel in report.panels)
     template = template_environment().get_template("report.html")
     page = template.render(
@@ -67,6 +77,7 @@ def render_page(report: Report) -> str:
         color=color,
         longest=max(count.count for count in report.counts) or 1,
         histogram=histogram_chart,
+        narrow_histogram=narrow_chart,
         histogram_box=histogram.axes[0].get_position(),
         map_json=_script_json(map_values(report.map, unknown.name)),
         share_json=_script_json(_share_values(report, color, histogram)),
@@ -172,6 +183,7 @@ def template_environment() -> jinja2.Environment:
         thousands="{:,}".format,
         plural=lambda noun, count: noun if count == 1 else f"{noun}s",
         options=_option_words,
+        breakable=_breakable,
         sentence=_sentence,
         in_shell=in_shell,
         file_name=lambda path: path.rstrip("/").rpartition("/")[2].strip() or path,
@@ -211,6 +223,11 @@ def _percent(value: float | None, decimals: int = 0) -> str:
 def _option_words(text: str) -> Markup:
     """Return a text whose options, such as --openness, are not broken at their hyphens."""
     return Markup(_OPTION.sub(r"<code>\g<0></code>", str(escape(text))))
+
+
+def _breakable(name: str) -> Markup:
+    """Return the name of a file, which may be broken after a separator."""
+    return Markup(_SEPARATOR.sub("\\g<0><wbr>", str(escape(name))))
 
 
 def _sentence(text: str) -> str:

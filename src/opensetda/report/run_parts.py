@@ -39,6 +39,7 @@ NO_TRUTH = "no true label"
 _LOOKED_AT = {
     "hidden": "score as samples do whose class was left out of the source",
     "hidden_moved": "do so after the classes have moved towards the targets",
+    "between": "of the distance that source samples keep between their best and second-best class",
     "below": "fit their nearest class worse than nine in ten source samples fit theirs",
 }
 
@@ -65,7 +66,10 @@ class RunParts:
     def openness(self) -> Openness:
         """Return the share of unknowns."""
         found = self.estimates["openness"]
-        seen: Mapping[str, Any] = found["evidence"] or {}
+        seen: dict[str, Any] = dict(found["evidence"] or {})
+        if seen:
+            # Beside the three shares, which all four were weighed.
+            seen["between"] = min(float(np.exp(seen["margin"])), 1.0)
         source = ShareSource(found["source"])
         is_audited = source is ShareSource.AUDITED
         return Openness(

@@ -29,7 +29,7 @@ MOST_TARGETS = 5000
 COMPONENTS = 32
 _AT_A_TIME = 512
 _NAMES = "names"
-MOST_GROUPS = 30
+MOST_GROUPS = 12
 # Ward's tree needs all distances: 3,000 samples make 36 MB of them.
 MOST_SAMPLES = 3000
 # Fewer samples are easier to look at one by one.

@@ -50,7 +50,7 @@ function groupsOf(data, mode) {
   const of = new Uint16Array(data.n);
   let entries;
   if (mode === "domain") {
-    entries = [{ name: "source", color: "--c1" }, { name: "target", color: "--c0" }];
+    entries = [{ name: "source", color: "--muted" }, { name: "target", color: "--accent" }];
     for (let i = 0; i < data.n; i += 1) { of[i] = i < data.nSource ? 0 : 1; }
   } else if (mode === "confidence") {
     entries = [];
@@ -58,7 +58,7 @@ function groupsOf(data, mode) {
       const width = 100 / SURE_PARTS;
       entries.push({ name: part * width + " to " + (part + 1) * width + " %", ramp: part / (SURE_PARTS - 1) });
     }
-    entries.push({ name: "source samples", color: "--cu" });
+    entries.push({ name: "source samples", color: "--muted" });
     for (let i = 0; i < data.n; i += 1) {
       const part = Math.floor(data.confidence[i] / FINEST * SURE_PARTS);
       of[i] = i < data.nSource ? SURE_PARTS : Math.min(part, SURE_PARTS - 1);
