@@ -54,7 +54,7 @@ def test_paths_give_the_bytes_of_the_command(workplace):
     assert_same(workplace / "again", workplace / "run")
     assert run.path.name == "again"
     assert run.training.labels.total() == 60
-    assert run.folder.labels().tolist() == run.training.fitted.classifier.transduction_.tolist()
+    assert run.folder.labels().tolist() == run.training.classifier.transduction_.tolist()
     assert names_in(workplace).count("again.unfinished") == 0
 
 

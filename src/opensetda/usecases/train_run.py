@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from opensetda import __version__
 from opensetda.context import FitContext, TrainableImages
 from opensetda.errors import InputError
+from opensetda.methods.base import OpenSetClassifier
 from opensetda.progress import RunListener
 from opensetda.rows import Domains, IntArray
 from opensetda.runs import folder as files
@@ -51,6 +52,11 @@ class Training(NamedTuple):
     n_broken: int
     data_seconds: float
     left_out: Mapping[str, str]
+
+    @property
+    def classifier(self) -> OpenSetClassifier:
+        """The fitted method."""
+        return self.fitted.classifier
 
 
 class Tuning(NamedTuple):
