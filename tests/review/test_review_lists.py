@@ -58,6 +58,22 @@ def test_the_nearest_come_first_from_both_sides_in_turn(folder):
     assert near_threshold(told, "unknown").tolist() == [4, 3, 6, 5, 0, 2]
 
 
+def test_classes_to_check_have_a_list(folder):
+    estimates = json.loads((folder / "estimates.json").read_text())
+    estimates["alarms"] = [{"name": CLASSES[1]}]
+    RunFolder.open(folder).replace_files({"estimates.json": json.dumps(estimates).encode()})
+    with reviewing(folder) as session:
+        keys = [entry["key"] for entry in session.summary()["lists"]]
+        rows = rows_of(session, "alarmed")
+        labels = session.table.labels[rows]
+    assert keys.index("alarmed") < keys.index("border")
+    n_own = (session.table.labels == CLASSES[1]).sum()
+    assert set(labels[:n_own]) == {CLASSES[1]}
+    # Then those that may be of this class.
+    assert CLASSES[1] not in labels[n_own:]
+    assert len(rows) > n_own
+
+
 def test_lists_by_class_and_confidence(session):
     labels, confidence = session.table.labels, session.table.confidence
     keys = [entry["key"] for entry in session.summary()["lists"]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from itertools import zip_longest
 from urllib.parse import parse_qsl
 
@@ -15,10 +16,12 @@ from opensetda.runs.predictions import PredictionTable
 
 # Keys of lists; groups of unknowns have their number, from 1.
 USEFUL, AUDIT, BORDER, UNSURE = "useful", "audit", "border", "unsure"
+ALARMED = "alarmed"
 CLASS, FIND = "class-", "find?"
 # They are looked at one by one; the other lists are grids, too.
-SINGLE = (USEFUL, AUDIT, BORDER, UNSURE)
+SINGLE = (USEFUL, AUDIT, ALARMED, BORDER, UNSURE)
 MOST_NEAR = 200
+FEWEST_NEAR = 20  # targets beside those that have the label of a class to check
 
 
 def audit_order(identity: str, n_targets: int) -> Indices:
@@ -46,6 +49,19 @@ def least_confident(table: PredictionTable) -> Indices:
     """Return the rows of the least confident labels, the least first."""
     order = np.argsort(table.confidence, kind="stable")
     return order[own_labels(table)[order]][:MOST_NEAR]
+
+
+def of_alarmed(table: PredictionTable, names: Sequence[str]) -> Indices:
+    """Return the targets of classes to check first: with their label, then those next to it."""
+    rows: dict[int, None] = {}
+    for name in names:
+        place = table.classes.index(name)
+        own = np.flatnonzero(table.labels == name)
+        own = own[np.argsort(table.confidence[own], kind="stable")]
+        others = np.argsort(-np.where(table.labels == name, -1, table.proba[:, place]))
+        near = others[: max(len(own), FEWEST_NEAR)]
+        rows |= dict.fromkeys([*own.tolist(), *near.tolist()])
+    return np.array(list(rows)[:MOST_NEAR], dtype=np.intp)
 
 
 def by_class(table: PredictionTable) -> dict[str, Indices]:

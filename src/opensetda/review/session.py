@@ -91,6 +91,9 @@ class ReviewSession:
             self._lists = {USEFUL: np.arange(0)}
             if audit:
                 self._lists[AUDIT] = queues.audit_order(identity, len(table))[:audit]
+            alarms = self.run.estimates().get("alarms") or []
+            if alarmed := [alarm["name"] for alarm in alarms if alarm["name"] in table.classes]:
+                self._lists[queues.ALARMED] = queues.of_alarmed(table, alarmed)
             self._lists[BORDER] = queues.near_threshold(table, unknown)
             self._lists[UNSURE] = queues.least_confident(table)
             self._lists |= queues.by_class(table)

@@ -118,6 +118,7 @@ const ABOUT = {
   useful: "The next sample is the one whose label says most about the others.",
   audit: "Drawn at random from all targets. Is each of a known class, or not?",
   border: "The least clear cases first, from both sides of the threshold in turn.",
+  alarmed: "Targets of classes whose labels are probably wrong or missing.",
   unsure: "The least probable labels first.",
   doubt: "Labels that other methods mostly disagree with.",
   class: "What got this label, the least confident first. Deselect what is wrong, and keep the rest.",

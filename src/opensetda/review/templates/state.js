@@ -36,7 +36,7 @@ export const isUseful = () => here.key === "useful";
 // Searches are not among the lists that one goes through.
 export const inOrder = () => far.lists.filter((list) => list.kind !== "find");
 
-const TITLES = { useful: "Most useful", audit: "Audit", border: "Near the threshold", unsure: "Least confident" };
+const TITLES = { useful: "Most useful", audit: "Audit", alarmed: "Classes to check", border: "Near the threshold", unsure: "Least confident" };
 
 function described(list) {
   const { key } = list;
