@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
 import pytest
 
-from cli_helpers import FEW_STEPS, FIT
+from cli_helpers import FEW_STEPS, FIT, blobs
 from opensetda.cli.main import main
 from opensetda.errors import InputError
 from opensetda.review.refit import next_folder
@@ -119,3 +120,23 @@ def test_nobody_overwrites_what_was_not_seen(tmp_path):
         session.decide(second, "useful", "bee", seen)
         session.undo(session.summary()["revision"])
         assert session.decisions.label(first) == "ant"
+
+
+def test_a_row_is_shown_beside_its_nearest_source_row(workplace):
+    header = ["a", "b", "c", "d"]
+    for name in ("source", "target"):
+        with np.load(f"{name}.npz") as arrays:
+            rows = [[*map(str, row)] for row in arrays["X"].tolist()]
+            labels = arrays["y"].tolist() if "y" in arrays else [""] * len(rows)
+        lines = [",".join([*row, label]) for row, label in zip(rows, labels, strict=True)]
+        (workplace / f"{name}.csv").write_text("\n".join([",".join([*header, "label"]), *lines]))
+    fit = [word.replace(".npz", ".csv") for word in FIT]
+    assert main([*fit, *FEW_STEPS, "--label-column", "label"]) == 0
+    _, truth = blobs(1)
+    with reviewing(workplace / "run") as session:
+        shown = session.page("find?order=row", 0, 60)["samples"]
+    known = [sample for sample in shown if truth[sample["row"]] != "horse"]
+    right = [sample["columns"][0]["class"] == truth[sample["row"]] for sample in known]
+    assert np.mean(right) > 0.9
+    column = known[0]["columns"][0]
+    assert abs(column["near"] - column["mean"]) < 2

@@ -318,6 +318,7 @@ class OpenSetClassifier(FittedClassifier):
         self.scorer_ = self.scorer_.double().eval()
         self.decision_ = MostVotes()
         scores = followed.scores
+        self.marked_ = followed.summary
         if self.step_labels_ is not None:
             # As indices into classes that may be more now.
             places = np.append(np.searchsorted(marks.classes, self.classes_), len(marks.classes))

@@ -255,6 +255,8 @@ class Followed(NamedTuple):
     share: ShareEstimate | None
     """Of unknowns; None with fewer than `FEWEST_MARKS`."""
     sentence: str
+    summary: dict[str, Any]
+    """How many marks there were, and what they changed, as JSON can hold it."""
 
 
 def follow_marks(
@@ -287,7 +289,10 @@ def follow_marks(
         share = marked_share(spread, votes, cells, rows, labels)
     n_unknown = int((labels == n_classes).sum())
     sentence = f"{n_unknown:,} of {len(rows):,} marked targets are unknown, weighted by groups"
-    return Followed(spread, columns, scores, share, sentence)
+    changed = votes.argmax(axis=1) != found.argmax(axis=1)
+    changed[rows] = False
+    summary = {"marks": len(rows), "changed": int(changed.sum()), "trust": spread.trust}
+    return Followed(spread, columns, scores, share, sentence, summary)
 
 
 class MarkedScorer(nn.Module):

@@ -20,6 +20,7 @@ from opensetda.report.content import (
     ClassGallery,
     Indices,
     LabelCount,
+    Marks,
     Report,
     Sample,
     SampleMap,
@@ -32,6 +33,7 @@ from opensetda.runs.pictures import SOURCE, TARGET, Pictures, Shown, smaller
 from opensetda.runs.predictions import PredictionTable
 from opensetda.runs.registry import METHODS, method_class
 from opensetda.runs.sample_map import unknown_groups
+from opensetda.usecases.suggest_samples import suggest
 
 # Cards in each list; fewer per class if there are many classes.
 _BORDER = 12
@@ -41,6 +43,7 @@ _CARDS = 6
 _FEWER_CARDS = 4
 _MANY_CLASSES = 30
 _NEAR = 3
+_ASKED = 10  # samples to mark next
 # Few pictures may be larger; 7,000 of the small ones take about 6 MB.
 _FEW_PICTURES = 1500
 _LARGE = 96
@@ -117,7 +120,21 @@ class _Collector:
             border=self._cards(border),
             facts=facts_of(settings, run.environment(), parts.estimates),
             run=str(run.path),
+            marks=self._marks(),
         )
+
+    def _marks(self) -> Marks | None:
+        """Return what marks have changed, and what more would bring."""
+        corrected = self.table.corrected
+        given = 0 if corrected is None else int(corrected.sum())
+        done = self.parts.estimates.get("marks") or {}
+        names = self.table.ids.tolist()
+        labels = self.table.labels.tolist()
+        own = {names[row]: labels[row] for row in np.flatnonzero(corrected)} if given else {}
+        asked = suggest(self.run, _ASKED, own)
+        gain = round(asked.gain, 4)
+        shown = tuple(asked.ids)
+        return Marks(given, int(done.get("changed", 0)), done.get("trust"), gain, shown)
 
     def _how(self) -> Iterator[str]:
         """Say how the targets were labelled, by the summary of the method's own docstring."""

@@ -185,6 +185,17 @@ class LinePanel:
 
 
 @dataclass(frozen=True)
+class Marks:
+    """What a person said about targets, and what the next ten marks are expected to bring."""
+
+    given: int  # labels by a person
+    changed: int  # other labels that follow from them
+    trust: float | None  # how far the votes were believed beside them
+    gain: float  # the share of all labels that the next ten should put right
+    asked: tuple[str, ...]  # the samples to mark next
+
+
+@dataclass(frozen=True)
 class Report:
     """A whole report; what a run does not have is None or empty."""
 
@@ -211,3 +222,4 @@ class Report:
     run: str  # the path of the run folder, for the commands that the page shows
     n_truth: int | None = None  # targets with a true label, if not all have one
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # of `metrics`
+    marks: Marks | None = None

@@ -34,7 +34,7 @@ class ReplacedRunError(InputError):
 def check_is_run(path: Path) -> None:
     """Raise an `InputError` if there is no run folder; nothing heavy is imported for it."""
     if not (path / SETTINGS).exists():
-        unfinished = path.with_name(f"{path.name}.unfinished")
+        unfinished = Path(f"{path}.unfinished")
         if not path.exists() and unfinished.exists():
             advice = f"continue it with 'osda resume {in_shell(path)}'"
             raise InputError(f"{path}: interrupted before it was complete; {advice}")

@@ -244,6 +244,7 @@ def write_run(
         "right": None,
         "alarms": getattr(classifier, "alarms_", []),
         "separation": getattr(classifier, "separation_", None),
+        "marks": getattr(classifier, "marked_", None),
     }
     if estimates["separation"] is not None:
         estimates["right"] = right_range(classifier.transduction_confidence_)

@@ -212,11 +212,14 @@ function inWords(sample) {
 export function showColumns(place, columns, note) {
   place.hidden = !columns.length && !note;
   if (!columns.length) return place.replaceChildren(make("p", { class: "quiet", textContent: note }));
-  const head = ["Column", "Value", "All targets", "Differs by"];
+  const { class: nearest } = columns[0];
+  const ofSource = nearest === undefined ? [] : [`Nearest source row: ${nearest}`, `Mean of ${nearest}`];
+  const head = ["Column", "Value", "All targets", "Differs by", ...ofSource];
   const cell = (content, name = "") => make("td", { class: name, textContent: content });
   const rows = columns.map((one) => {
     const row = make("tr", {}, make("th", { scope: "row", textContent: one.name }));
     row.append(cell(withMinus(String(one.value))), cell(withMinus(String(one.typical))), cell(signed(one.apart), "apart"));
+    if (nearest !== undefined) row.append(cell(withMinus(String(one.near))), cell(withMinus(String(one.mean))));
     return row;
   });
   const heads = head.map((text) => make("th", { scope: "col", textContent: text }));
