@@ -32,6 +32,7 @@ from opensetda.methods.groups import TargetView, grouped
 from opensetda.methods.marks import Spread, marked_share, most_useful
 from opensetda.metrics.open_set import evaluate
 from opensetda.rows import Domains, Marks, Rows
+from opensetda.usecases.suggest_samples import expected_gain
 from published import fill, markdown
 from suites import DATA, OFFICE31, SUITES, find_suite
 
@@ -205,7 +206,12 @@ def _asked(task: Task, groups: Grouped, kind: str, seed: int) -> list[Row]:
             share = marked_share(spread, task.votes, groups.cells, rows, said[rows])
             given = spread, task.votes, groups.cells, groups.central, rows, 10
             gain = most_useful(*given).gain
-            more = {"share": share.share, "low": share.low, "high": share.high, "gain": gain}
+            more = {
+                "share": share.share,
+                "low": share.low,
+                "high": share.high,
+                "gain": gain,
+            }
             lines.append(_line(kind, seed, count, task, found, more))
     return lines
 
@@ -318,7 +324,10 @@ def bars(rows: list[Row]) -> None:
     by_place = {(r["suite"], r["task"], int(r["marks"])): r for r in useful}
     for count in COUNTS[:-1]:
         pairs = [
-            (float(row["gain"]), float(by_place[suite, task, count + 10]["accuracy"]))
+            (
+                expected_gain(float(row["gain"])),
+                float(by_place[suite, task, count + 10]["accuracy"]),
+            )
             for (suite, task, at), row in by_place.items()
             if at == count
         ]

@@ -126,15 +126,15 @@ class _Collector:
     def _marks(self) -> Marks | None:
         """Return what marks have changed, and what more would bring."""
         corrected = self.table.corrected
-        given = 0 if corrected is None else int(corrected.sum())
+        rows = np.arange(0) if corrected is None else np.flatnonzero(corrected)
         done = self.parts.estimates.get("marks") or {}
         names = self.table.ids.tolist()
         labels = self.table.labels.tolist()
-        own = {names[row]: labels[row] for row in np.flatnonzero(corrected)} if given else {}
+        own = {names[row]: labels[row] for row in rows.tolist()}
         asked = suggest(self.run, _ASKED, own)
         gain = round(asked.gain, 4)
         shown = tuple(asked.ids)
-        return Marks(given, int(done.get("changed", 0)), done.get("trust"), gain, shown)
+        return Marks(len(rows), int(done.get("changed", 0)), done.get("trust"), gain, shown)
 
     def _how(self) -> Iterator[str]:
         """Say how the targets were labelled, by the summary of the method's own docstring."""

@@ -20,7 +20,7 @@ from opensetda.share.evidence import ShareEstimate
 from opensetda.usecases.corrections import labels_in
 from opensetda.usecases.predict_samples import Run, open_run
 
-STEEPNESS = 12.0
+STEEPNESS = 20.0
 """What a share of doubt that is settled brings, as its square times this: see `expected_gain`."""
 
 
@@ -88,7 +88,7 @@ class RunQueue:
 def expected_gain(resolved: float) -> float:
     """Return the share of labels that marks put right, by the share of doubt that they settle.
 
-    Doubts are too large: on six suites, ten marks put right about 12 times the square of what they
+    Doubts are too large: on six suites, ten marks put right about 20 times the square of what they
     settled (`benchmarks/marks.py`).
     """
     return min(STEEPNESS * resolved**2, resolved * 2)
