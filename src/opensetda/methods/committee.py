@@ -260,7 +260,9 @@ class Committee(DomainTransformer, OpenSetClassifier):
         agreement = (own_labels == labels[:, None]).mean(axis=1)
         mean_agreement = float(agreement.mean())
         alarms = class_alarms(votes, labels, self._of_source, self.classes_)
-        self.scorer_.sharpen(sharpness_of(agreement), doubt(n_classes))
+        # Where there are no unknowns none is probable.
+        shared = doubt(n_classes) if share > 0 else 0.0
+        self.scorer_.sharpen(sharpness_of(agreement), shared)
         self._keep_transduction(target, self._votes_of(opinions))
         self.agreement_ = agreement[np.argsort(target.index)]
         self.openness_ = report.share
