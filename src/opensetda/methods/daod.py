@@ -37,16 +37,19 @@ class DAODScorer(nn.Module):
 
     rows: Tensor
     coefficients: Tensor
+    squares: Tensor
 
     def __init__(self, alignment: Alignment, rows: Tensor, coefficients: Tensor) -> None:
         super().__init__()
         self.alignment = alignment
         self.register_buffer("rows", rows)
         self.register_buffer("coefficients", coefficients)
+        self.register_buffer("squares", squared_lengths(rows), persistent=False)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Score rows, each on its own."""
-        return scores_of(gaussian_kernel(self.alignment(x), self.rows) @ self.coefficients)
+        kernel = gaussian_kernel(self.alignment(x), self.rows, self.squares)
+        return scores_of(kernel @ self.coefficients)
 
 
 def scores_of(values: Tensor) -> tuple[Tensor, Tensor]:
@@ -201,7 +204,7 @@ class Regression:
         self.n_classes = n_classes
         self.settings = settings
         every = torch.from_numpy(rows)
-        self.kernel = gaussian_kernel(every, every).numpy()
+        self.kernel = gaussian_kernel(every, every, squared_lengths(every)).numpy()
         n_sources = len(y)
         n_targets = len(rows) - len(y)
         size = max(n_sources, n_targets)
@@ -290,8 +293,16 @@ def graph_laplacian(rows: Matrix, neighbours: int) -> scipy.sparse.csr_array:
     return scipy.sparse.csr_array(scipy.sparse.eye_array(len(rows)) - scaling @ adjacency @ scaling)
 
 
-def gaussian_kernel(rows: Tensor, others: Tensor) -> Tensor:
-    r"""Return :math:`k(x, x') = e^{-\|x - x'\|^2 / 2}`: (n, d), (m, d) -> (n, m)."""
+def squared_lengths(rows: Tensor) -> Tensor:
+    """Return the squared length of each row: (n, d) -> (n,)."""
+    return rows.square().sum(dim=1)
+
+
+def gaussian_kernel(rows: Tensor, others: Tensor, squares: Tensor) -> Tensor:
+    r"""Return :math:`k(x, x') = e^{-\|x - x'\|^2 / 2}`: (n, d), (m, d) -> (n, m).
+
+    `squares` (m,) are the squared lengths of the others.
+    """
     # The bandwidth is the rows' length, 1.
-    squares = rows.square().sum(dim=1)[:, None] + others.square().sum(dim=1)
-    return torch.exp(rows @ others.T - squares / 2)
+    both = squared_lengths(rows)[:, None] + squares
+    return torch.exp(rows @ others.T - both / 2)

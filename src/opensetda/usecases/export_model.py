@@ -39,6 +39,7 @@ SCRIPT = "use.py"
 _CHECKED_IMAGES = 8
 _CHECKED_ROWS = 1000
 _LARGEST_TABLE = 1 << 28
+_LARGE_CONSTANT = 1 << 16  # bytes of a constant of the graph that single precision makes smaller
 _BLOCK = 64
 
 _START = """\
@@ -181,6 +182,7 @@ def to_onnx(
         model = onnx.load_from_string(engines.export(module, example, name, outputs))
     except engines.ExportError as error:
         raise InputError(f"{type(classifier).__name__} {error}") from error
+    _keep_single(model.graph)
     # torch has no text: the labels are added here
     text = TensorProto.STRING
     graph = model.graph
@@ -191,6 +193,25 @@ def to_onnx(
     texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in about.items()}
     helper.set_model_props(model, texts)
     return bytes(model.SerializeToString())
+
+
+def _keep_single(graph: Any) -> None:
+    """Store large tables in single precision if that loses nothing; the model reads doubles."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    casts = []
+    for table in graph.initializer:
+        if table.data_type != TensorProto.DOUBLE or len(table.raw_data) < _LARGE_CONSTANT:
+            continue
+        values = numpy_helper.to_array(table)
+        single = values.astype(np.float32)
+        if np.array_equal(single.astype(np.float64), values):
+            name = table.name
+            table.CopyFrom(numpy_helper.from_array(single, f"{name}.single"))
+            casts.append(helper.make_node("Cast", [table.name], [name], to=TensorProto.DOUBLE))
+    nodes = [*casts, *graph.node]
+    del graph.node[:]
+    graph.node.extend(nodes)
 
 
 @dataclass(frozen=True)
