@@ -147,4 +147,4 @@ def test_equal_targets_are_not_separated_and_the_report_says_so(n_known, opennes
     share, part = classifier.openness_, rejected(classifier)
     assert part in (0, 1)
     if 0.05 < share < 0.95:
-        assert f"{share:.2f}, but {part:.0%}" in " ".join(classifier.openness_report_.warnings)
+        assert f"{share:.0%}, but {part:.0%}" in " ".join(classifier.openness_report_.warnings)

@@ -64,6 +64,17 @@ def of_alarmed(table: PredictionTable, names: Sequence[str]) -> Indices:
     return np.array(list(rows)[:MOST_NEAR], dtype=np.intp)
 
 
+def first_lists(
+    table: PredictionTable, unknown_label: str, alarmed: Sequence[str]
+) -> dict[str, Indices]:
+    """Return the lists that are there at once, in their order."""
+    names = [name for name in alarmed if name in table.classes]
+    lists = {ALARMED: of_alarmed(table, names)} if names else {}
+    lists[BORDER] = near_threshold(table, unknown_label)
+    lists[UNSURE] = least_confident(table)
+    return lists | by_class(table)
+
+
 def by_class(table: PredictionTable) -> dict[str, Indices]:
     """Return a list for each class that some targets got, the least confident first."""
     order = np.argsort(table.confidence, kind="stable")

@@ -20,7 +20,7 @@ from opensetda.review import queues
 from opensetda.review.decisions import DecisionLog, Decisions, Entry, Mark, NotSavedError
 from opensetda.review.hints import Columns, open_columns
 from opensetda.review.page import Content, ShownPictures
-from opensetda.review.queues import AUDIT, BORDER, FIND, SINGLE, UNSURE, USEFUL
+from opensetda.review.queues import AUDIT, BORDER, FIND, SINGLE, USEFUL
 from opensetda.review.refit import Refit, next_steps
 from opensetda.review.useful import UsefulList, audit_summary, rows_by_label
 from opensetda.runs.folder import CORRECTIONS, REPORT, REVIEW, RunFolder, predictions_name
@@ -92,11 +92,7 @@ class ReviewSession:
             if audit:
                 self._lists[AUDIT] = queues.audit_order(identity, len(table))[:audit]
             alarms = self.run.estimates().get("alarms") or []
-            if alarmed := [alarm["name"] for alarm in alarms if alarm["name"] in table.classes]:
-                self._lists[queues.ALARMED] = queues.of_alarmed(table, alarmed)
-            self._lists[BORDER] = queues.near_threshold(table, unknown)
-            self._lists[UNSURE] = queues.least_confident(table)
-            self._lists |= queues.by_class(table)
+            self._lists |= queues.first_lists(table, unknown, [alarm["name"] for alarm in alarms])
             self._useful = UsefulList(self.run, table, self.decisions)
             self._ask()
             self._log = log
