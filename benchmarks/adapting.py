@@ -329,7 +329,7 @@ def measure(options: argparse.Namespace, figures: Figures) -> None:
 def main() -> None:
     """Measure, show and write."""
     parser = argparse.ArgumentParser(description="Adapt, drift and chains, see the top of the file")
-    parser.add_argument("parts", nargs="*", choices=("drift", "adapt", "chain", "time"))
+    parser.add_argument("parts", nargs="*", help="drift, adapt, chain, time")
     parser.add_argument("--suites", nargs="+", default=list(SUITES), choices=SUITES)
     parser.add_argument("--tasks", type=int, default=TASKS)
     parser.add_argument("--data", type=Path, default=DATA)

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import yaml
 
+import adapting
 import suites
 from opensetda.cli.main import main
 
@@ -194,6 +195,12 @@ def test_the_tables_have_the_figures_that_were_measured():
     for page, tables in suites.pages(suites.read_figures()).items():
         text = page.read_text(encoding="utf-8")
         assert text == suites.fill(text, tables), f"{page}: run suites.py --show --write"
+
+
+def test_the_tables_of_adapting_have_the_figures_that_were_measured():
+    text = adapting.PAGE.read_text(encoding="utf-8")
+    tables = adapting.tables(adapting.Figures())
+    assert text == adapting.fill(text, tables), "run adapting.py --show --write"
 
 
 def test_the_sdist_has_all_that_its_tests_read():
