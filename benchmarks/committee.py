@@ -2,36 +2,58 @@
 
     python benchmarks/committee.py            # three minutes on one quiet core
     python benchmarks/committee.py --predicted 1000000
+    python benchmarks/committee.py --suites   # half an hour: six tasks of every suite; --show
 
 Processor seconds of one thread: a fit with nothing told on Office-31 A-D and on 759 + 3,929 rows
 of PACS; `predict` of --predicted rows of 64 columns, against `MovingMeans` alone. Megabytes of the
 saved model and of its ONNX file at 1,280 columns. HOS on four tasks of fsdd, share told, with
 standardised columns and with the same in units of 10^-3 to 10^4.
+
+--suites: HOS with nothing told, calibration error and AUROC of the confidence, AUROC of that of
+`predict` on the same targets, labels that `predict` changes, labels that are not the most probable
+column, HOS with the share told; at most 800 rows of each domain. Rows are kept in
+figures/committee.csv, means are written into docs/committee.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import os
 import tempfile
 import time
 import warnings
+from itertools import islice
 from pathlib import Path
 from statistics import fmean
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before the imports
 import numpy as np
 import torch
+from sklearn.metrics import roc_auc_score
 
 from opensetda import Committee, MovingMeans, save
 from opensetda.context import FitContext
 from opensetda.methods.base import OpenSetClassifier
-from opensetda.metrics.open_set import evaluate
+from opensetda.metrics.open_set import evaluate, expected_calibration_error
 from opensetda.usecases.export_model import to_onnx
-from suites import DATA, find_suite
+from published import fill, markdown
+from suites import DATA, SUITES, find_suite
 from trust import UNKNOWN, Task, tasks_of
 
 MEGABYTE = 2.0**20
+FIGURES = Path(__file__).parent / "figures" / "committee.csv"
+PAGE = Path(__file__).parents[1] / "docs" / "committee.md"
+COLUMNS_OF_SUITES = (
+    "hos",
+    "calibration_error",
+    "auroc",
+    "auroc_of_predict",
+    "differs",
+    "contradicts",
+    "hos_told",
+)
+TASKS = 6
 ROWS = 800
 UNITS = (-3, 4)
 """Powers of ten between which the units of columns lie."""
@@ -99,6 +121,69 @@ def hos(task: Task) -> float:
     return 100 * float(evaluate(task.truth, fitted.transduction_, fitted.classes_).hos)
 
 
+def of_task(task: Task) -> list[float]:
+    """Return the figures of a task, in the order of `COLUMNS_OF_SUITES`."""
+    fitted = task.fit()
+    right = fitted.transduction_ == task.truth
+    confidence = fitted.transduction_confidence_
+    later = fitted.predict_proba(task.target)
+    labels = fitted.predict(task.target)
+    names = np.array([*fitted.classes_, UNKNOWN])
+    contradicting = (names[fitted.transduction_proba_.argmax(axis=1)] != fitted.transduction_).sum()
+    contradicting += (names[later.argmax(axis=1)] != labels).sum()
+    return [
+        float(evaluate(task.truth, fitted.transduction_, fitted.classes_).hos),
+        expected_calibration_error(confidence, right),
+        float(roc_auc_score(right, confidence)),
+        float(roc_auc_score(labels == task.truth, later.max(axis=1))),
+        float((labels != fitted.transduction_).mean()),
+        float(contradicting),
+        hos(task) / 100,
+    ]
+
+
+def measure_suites(data: Path) -> None:
+    """Measure the tasks that are missing, and keep a row for each."""
+    done = {(row["suite"], row["task"]) for row in read_figures()}
+    for suite in SUITES:
+        for name, task in islice(tasks_of(suite, data, ROWS), TASKS):
+            if (suite, name) in done:
+                continue
+            figures = [f"{value:.4f}" for value in of_task(task)]
+            is_new = not FIGURES.exists()
+            with FIGURES.open("a", newline="", encoding="utf-8") as file:
+                writer = csv.writer(file, lineterminator="\n")
+                if is_new:
+                    writer.writerow(["suite", "task", *COLUMNS_OF_SUITES])
+                writer.writerow([suite, name, *figures])
+
+
+def read_figures() -> list[dict[str, str]]:
+    """Return the rows that were measured."""
+    if not FIGURES.exists():
+        return []
+    with FIGURES.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def show_suites() -> None:
+    """Print the mean of each suite, and of all, and write them into the docs."""
+    rows = read_figures()
+    lines = []
+    for suite in SUITES:
+        own = [row for row in rows if row["suite"] == suite]
+        if own:
+            lines.append([fmean(float(row[name]) for row in own) for name in COLUMNS_OF_SUITES])
+    lines.append([fmean(column) for column in zip(*lines, strict=True)])
+    texts = [
+        [suite, *(f"{value:.3f}" for value in line)]
+        for suite, line in zip((*SUITES, "mean"), lines, strict=True)
+    ]
+    table = markdown(["suite", *(name.replace("_", " ") for name in COLUMNS_OF_SUITES)], texts)
+    print(table)
+    PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), {"committee": table}), encoding="utf-8")
+
+
 def main() -> None:
     """Measure, and print a line each."""
     parser = argparse.ArgumentParser(
@@ -106,9 +191,16 @@ def main() -> None:
     )
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--predicted", type=int, default=100_000, help="rows")
+    parser.add_argument("--suites", action="store_true", help="six tasks of every suite instead")
+    parser.add_argument("--show", action="store_true", help="show them without measuring")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+    if given.suites or given.show:
+        if not given.show:
+            measure_suites(given.data)
+        show_suites()
+        return
     for name, seconds in predict_seconds(given.predicted).items():
         print(f"predict of {given.predicted:,} rows, {name}: {seconds:.1f} s", flush=True)
     office = find_suite("office31-lite0", given.data)
