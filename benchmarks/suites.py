@@ -239,7 +239,8 @@ def scaling_table(lines: Sequence[Row]) -> str:
             text = f"{100 * means[how]:.1f}" if how in means else ""
             cells.append(f"**{text}**" if how == chosen else text)
         texts.append(cells)
-    return markdown(["method", *(in_words("", how) for how in every)], texts)
+    header = ["method", *(in_words("", how) for how in every)]
+    return markdown(header, texts) + not_measured(lines)
 
 
 def short_table(lines: Sequence[Row]) -> str:
@@ -254,7 +255,14 @@ def short_table(lines: Sequence[Row]) -> str:
         means = [fmean(found[share, name] for name in names) for share, names in columns.values()]
         texts.append([method, in_words(method, how), *(f"{mean:.1f}" for mean in means)])
     texts.sort(key=lambda cells: -float(cells[-2]))
-    return markdown(["method", "columns", *columns], texts)
+    return markdown(["method", "columns", *columns], texts) + not_measured(lines)
+
+
+def not_measured(lines: Sequence[Row]) -> str:
+    """Return a sentence that names the methods that the tables lack; nothing if they lack none."""
+    there = of_tables(lines)
+    missing = [f"`{method}`" for method in METHODS if method not in there]
+    return f"\nNot measured in this way yet: {', '.join(missing)}.\n" if missing else ""
 
 
 def pages(lines: Sequence[Row]) -> dict[Path, dict[str, str]]:
