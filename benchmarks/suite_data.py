@@ -99,8 +99,9 @@ def aligned_task(
     domains = read_rows_of(task.source_features, task.source_labels, task.target_features)
     _, scaled = Scaling.applied(scaling, domains)
     alignment = Alignment.fit(scaled.source, scaled.target)
-    return replace(
-        task,
-        source_features=alignment.source(scaled.source),
-        target_features=alignment.target(scaled.target),
-    )
+    # Domains have an order of their own.
+    source = np.empty((len(task.source_labels), alignment.width_out), dtype=np.float32)
+    source[scaled.source.index] = alignment.source(scaled.source)
+    target = np.empty((len(task.target_truth), alignment.width_out), dtype=np.float32)
+    target[scaled.target.index - len(source)] = alignment.target(scaled.target)
+    return replace(task, source_features=source, target_features=target)

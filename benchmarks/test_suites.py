@@ -72,6 +72,15 @@ def test_rows_are_drawn_once_and_aligned_without_labels(task):
     one, same = (aligned_task("t", lambda name, t=t: t, "ranks") for t in (task, other))
     np.testing.assert_array_equal(one.target_features, same.target_features)
     np.testing.assert_allclose(np.linalg.norm(one.target_features, axis=1), 1, rtol=1e-5)
+    # Every row keeps its label: a class lies together, in both domains.
+    for rows, labels in (
+        (one.source_features, one.source_labels),
+        (one.target_features, one.target_truth),
+    ):
+        means = np.stack([rows[labels == label].mean(axis=0) for label in one.split.known])
+        is_known = np.isin(labels, one.split.known)
+        nearest = np.array(one.split.known)[(rows[is_known] @ means.T).argmax(axis=1)]
+        assert (nearest == labels[is_known]).mean() > 0.9
 
 
 def test_one_training_gives_the_rows_of_both_cells(task):
