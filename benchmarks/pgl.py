@@ -32,7 +32,7 @@ from opensetda.metrics.open_set import evaluate
 from opensetda.pgl.presets import AUTHORS_RATES
 from opensetda.usecases.fit_rows import read_rows_of
 from published import append, fill, markdown
-from suites import DATA, OFFICE31, SUITES, find_suite
+from suites import DATA, OFFICE31, OPENNESS, SUITES, find_suite
 
 FOLDER = Path(__file__).resolve().parent
 FIGURES = FOLDER / "figures" / "pgl.csv"
@@ -156,26 +156,21 @@ def difference_table(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def learning_table(lines: Sequence[Line]) -> Iterator[str]:
-    """Return mean HOS over the tasks, with the deviation of that mean over the seeds."""
+    """Return HOS of both methods on each task, the mean over the seeds with its deviation."""
     rows = []
-    for suite in SUITES:
-        cells = [suite]
-        for openness in ("true", "auto"):
-            for run in ("moving-means", "pgl"):
-                keys = ("learning", suite, run, openness)
-                names = ("study", "suite", "run", "openness")
-                own = [line for line in lines if tuple(line[name] for name in names) == keys]
-                means = [
-                    100 * fmean(float(line["hos"]) for line in own if line["seed"] == seed)
-                    for seed in sorted({line["seed"] for line in own})
-                ]
-                spread = f" ± {stdev(means):.1f}" if len(means) > 1 else ""
-                cells.append(f"{fmean(means):.1f}{spread}" if means else "-")
-        own = [line for line in lines if (line["suite"], line["run"]) == (suite, "pgl")]
-        cells.append(f"{fmean(float(line['seconds']) for line in own):.0f}" if own else "-")
-        rows.append(cells)
-    kinds = ("oracle: moving-means", "pgl", "estimated: moving-means", "pgl", "seconds of pgl")
-    yield markdown(["suite", *kinds], rows)
+    own = [line for line in lines if line["study"] == "learning"]
+    places = sorted({(line["openness"], line["suite"], line["task"]) for line in own}, reverse=True)
+    for place in places:
+        cells = [place[1], place[2], OPENNESS[place[0]]]
+        names = ("openness", "suite", "task")
+        there = [line for line in own if tuple(line[name] for name in names) == place]
+        for run in ("moving-means", "pgl"):
+            hos = [100 * float(line["hos"]) for line in there if line["run"] == run]
+            spread = f" ± {stdev(hos):.1f}" if len(hos) > 1 else ""
+            cells.append(f"{fmean(hos):.1f}{spread}" if hos else "-")
+        seconds = [float(line["seconds"]) for line in there if line["run"] == "pgl"]
+        rows.append([*cells, f"{fmean(seconds):.0f}" if seconds else "-"])
+    yield markdown(["suite", "task", "share", "moving-means", "pgl", "seconds"], rows)
 
 
 TABLES = {"differences": difference_table, "learning": learning_table}
