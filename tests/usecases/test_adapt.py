@@ -9,7 +9,7 @@ import pytest
 
 from opensetda.errors import InputError, RunPausedError
 from opensetda.runs.folder import RunFolder
-from opensetda.runs.kept import MOST_ROWS, class_statistics, drawn_rows
+from opensetda.runs.kept import MOST_ROWS, MOST_SOURCES, class_statistics, drawn_rows
 from opensetda.usecases import RunListener, TableOptions, adapt, export, fit, predict, resume
 
 MEANS = {"method": "moving-means", "scaling": "none"}
@@ -82,12 +82,13 @@ def test_nothing_kept_is_refused_in_one_line(source, tmp_path):
 
 def test_what_is_kept_is_bounded_and_has_every_class(tmp_path):
     rng = np.random.default_rng(0)
-    y = np.array(["rare"] * 3 + ["common"] * 2000)
+    y = np.array(["rare"] * 3 + ["common"] * 6000)
     X = rng.normal(size=(len(y), 3)) + 4 * (y == "rare")[:, None]
     run = fit((X, y), X[::2], tmp_path / "run", method="class-means")
     kept = run.folder.kept()
     counts = np.bincount(kept.y, minlength=2)
-    assert counts.sum() <= MOST_ROWS
+    assert counts.sum() <= MOST_SOURCES
+    assert len(kept.target) <= MOST_ROWS
     assert counts[kept.classes.index("rare")] == 3
     # Rows as the method is given them, before any scaling.
     np.testing.assert_array_equal(kept.target, X[::2][kept.target_rows].astype(np.float32))

@@ -23,6 +23,9 @@ KEPT = "kept.safetensors"
 MOST_ROWS = 800
 """Rows of each domain that are kept, at most, if they have fewer than 10,000 features."""
 MOST_NUMBERS = 2**23
+# Of the source more rows are kept where they are narrow: methods learn from up to 4,096.
+MOST_SOURCES = 4096
+NARROW_NUMBERS = 2**20
 AXES = 64  # directions in which the rows of a class spread; the rest is alike in all directions
 
 How = Literal["rows", "statistics", "none"]
@@ -131,7 +134,8 @@ def keep(
     y = domains.y[order]
     is_marked = np.arange(n_source) >= n_source - n_marked
     canonical = domains.source.index[~is_marked[domains.source.index]]
-    chosen = canonical[first_of_every_class(y[canonical], domains.n_classes, most)]
+    n_kept = max(most, min(MOST_SOURCES, NARROW_NUMBERS // domains.source.width))
+    chosen = canonical[first_of_every_class(y[canonical], domains.n_classes, n_kept)]
     if how == "none":
         chosen = chosen[:0]
         is_marked = is_marked & False

@@ -299,8 +299,8 @@ class FitOptions:
     )
     keep_source: Literal["rows", "statistics", "none"] = _method(
         "--keep-source",
-        "What the run keeps of the source for 'osda adapt': up to 800 rows of features, statistics "
-        "of each class (as good for images, worse for tables), or none.",
+        "What the run keeps of the source for 'osda adapt': 800 rows of features, more of narrow "
+        "tables (rows), statistics of each class (as good for images, worse for tables), or none.",
         "rows",
     )
     tensorboard: str | None = _method(
