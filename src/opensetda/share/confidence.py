@@ -16,9 +16,9 @@ from opensetda.share.decision import Matrix, Vector
 
 # Members that see few classes agree on an unknown that resembles one. Logit of the part of every
 # vote that is spread over all columns: constant, for the logarithm of the number of classes.
-DOUBT = (0.22, -1.85)
+DOUBT = (-1.12, -1.2)
 MOST_CLASSES = 10  # with more classes, doubts are those of so many
-RIGHT = 0.38  # half the width of the range, in deviations of a label that is right or wrong
+RIGHT = 0.45  # half the width of the range, in deviations of a label that is right or wrong
 # Logit that fewer than 40 % of a class are right: constant, for its confidence, for its part of
 # the votes for it.
 ALARM = (6.43, -7.24, -3.22)
