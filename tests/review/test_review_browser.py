@@ -246,9 +246,12 @@ def test_marks_by_keys_a_refit_and_its_report(workplace, browser):
         # Nothing that passes covers the progress.
         said, meter = (tab.page.locator(name).bounding_box() for name in ("#said", "#meter"))
         assert said["y"] > meter["y"] + meter["height"]
-        tab.press("r")
-        tab.wait_for("#fitting", "Fitting run-2")
-        tab.until("document.querySelector('#run')?.innerText === 'run-2'", seconds=120)
+        with tab.page.expect_navigation(timeout=120_000):
+            tab.press("r")
+            tab.page.wait_for_selector("#fitting:not([hidden])")
+            assert "Fitting run-2" in tab.text("#fitting")
+        tab.page.wait_for_selector("#main:not([hidden])")
+        tab.wait_for("#run", "run-2")
         tab.wait_for("#useful", "30 samples marked")
         assert (
             RunFolder.open("run-2").labels() == np.where(truth == "horse", "unknown", truth)
