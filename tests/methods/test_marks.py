@@ -194,3 +194,16 @@ def test_a_target_that_is_only_known_is_not_unknown(task):
     domains = Domains.of(domains.source, domains.y, domains.target, domains.classes, asked)
     fitted = MovingMeans(0.9).fit_domains(domains)
     assert fitted.transduction_[0] in fitted.classes_.tolist()
+
+
+def test_an_exported_model_follows_marks(task):
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    pytest.importorskip("onnx", reason="onnx is not installed")
+    from opensetda.usecases.export_model import to_onnx
+
+    given = np.arange(0, len(task.truth), 4)
+    fitted = Committee().fit_domains(domains_of(task, given, task.truth[given]))
+    session = onnxruntime.InferenceSession(to_onnx(fitted))
+    labels, proba = session.run(["label", "probabilities"], {"rows": task.target})
+    np.testing.assert_array_equal(labels, fitted.predict(task.target))
+    np.testing.assert_allclose(proba, fitted.predict_proba(task.target), atol=1e-4)
