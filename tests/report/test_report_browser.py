@@ -49,6 +49,10 @@ def test_a_walk_through_the_report(browser, full):
         page.emulate_media(media="screen")
         page.evaluate(_OPEN_ALL)
         watched.assert_fits()
+        page.set_viewport_size({"width": 390, "height": 900})
+        widths = page.evaluate("[...document.querySelectorAll('.group img')].map(i => i.width)")
+        assert min(widths) > 40
+        page.set_viewport_size({"width": 1440, "height": 900})
         page.locator("footer").scroll_into_view_if_needed()
         watched.settle()
         assert page.locator(".contents a[aria-current]").inner_text() == "Settings"

@@ -10,8 +10,7 @@ import pytest
 from cli_helpers import FEW_STEPS, FIT, blobs
 from opensetda.cli.main import main
 from opensetda.errors import InputError
-from opensetda.review.refit import next_folder
-from opensetda.usecases.corrections import as_new_class
+from opensetda.usecases.corrections import as_new_class, next_folder
 from review_helpers import ask, corrections, make_run, reviewing, serving
 
 

@@ -253,6 +253,11 @@ def test_marks_by_keys_a_refit_and_its_report(workplace, browser):
         tab.page.wait_for_selector("#main:not([hidden])")
         tab.wait_for("#run", "run-2")
         tab.wait_for("#useful", "30 samples marked")
+        # Votes that have learned the marks agree with them: the interval stays that of the fit.
+        used = RunFolder.open("run-2").estimates()["openness"]
+        low, high = round(100 * used["low"]), round(100 * used["high"])
+        tab.wait_for("#useful", f"({low} to {high} %)")
+        assert low < high
         assert (
             RunFolder.open("run-2").labels() == np.where(truth == "horse", "unknown", truth)
         ).mean() > 0.95
@@ -268,6 +273,7 @@ def test_marks_by_keys_a_refit_and_its_report(workplace, browser):
         tab.wait_for("#useful", "29 samples marked")
         tab.page.click("#finish")
         tab.wait_for("#done-commands", "osda predict")
+        assert "--out run-3 " in tab.text("#done-commands")
         assert [line for line in tab.said if line.startswith("error")] == []
     assert len(corrections("run")) == 30
     assert len(corrections("run-2")) == 29

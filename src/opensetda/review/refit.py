@@ -12,22 +12,9 @@ from typing import Any
 from opensetda.errors import InputError, visible
 from opensetda.runs.folder import RunFolder
 from opensetda.system.files import in_shell
-from opensetda.usecases.corrections import refit_command, refit_words
+from opensetda.usecases.corrections import next_folder, refit_command, refit_words
 
 _LONGEST_LINE = 300
-
-
-def next_folder(run: Path) -> Path:
-    """Return a free name for the next run beside this one: RUN-2, RUN-3, ..."""
-    stem, _, number = run.name.rpartition("-")
-    first = 2
-    if stem and number.isdecimal() and int(number) > 1:
-        first = int(number) + 1
-    else:
-        stem = run.name
-    while run.with_name(f"{stem}-{first}").exists():
-        first += 1
-    return run.with_name(f"{stem}-{first}")
 
 
 def next_steps(run: RunFolder, corrections: Path) -> dict[str, str]:

@@ -180,9 +180,15 @@ class _Handler(BaseHTTPRequestHandler):
             raise FileNotFoundError("there is nothing here")
         method, *fields = route
         with session.lock:
-            if session.successor is not None:
-                raise ValueError("the review goes on with the new run; reload the page")
-            return _as_json(getattr(session, method)(*(getattr(asked, name) for name in fields)))
+            if session.successor is None:
+                given = (getattr(asked, name) for name in fields)
+                return _as_json(getattr(session, method)(*given))
+        if method != "summary":
+            raise ValueError("the review goes on with the new run; reload the page")
+        # A page that asks whether the fit is done has waited for just this.
+        session = self.server.session
+        with session.lock:
+            return _as_json(session.summary())
 
     def _send(self, status: HTTPStatus, answer: Content) -> None:
         self.send_response(status)

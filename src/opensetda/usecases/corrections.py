@@ -275,9 +275,22 @@ def refit_words(run: RunFolder, out: Path, corrections: Path) -> list[str] | Non
     return [*kept, "--out", str(out), "--corrections", str(near(corrections))]
 
 
+def next_folder(run: Path) -> Path:
+    """Return a free name for the next run beside this one: RUN-2, RUN-3, ..."""
+    stem, _, number = run.name.rpartition("-")
+    first = 2
+    if stem and number.isdecimal() and int(number) > 1:
+        first = int(number) + 1
+    else:
+        stem = run.name
+    while run.with_name(f"{stem}-{first}").exists():
+        first += 1
+    return run.with_name(f"{stem}-{first}")
+
+
 def refit_command(run: RunFolder, corrections: Path) -> str:
     """Return the command that learns from corrections, in a new folder; paths are as they were."""
-    out = Path(f"{near(run.path)}-2")
+    out = Path(near(next_folder(run.path)))
     words = refit_words(run, out, corrections)
     if words is None:
         made = ["osda", "fit", "SOURCE", "TARGET", "--out", str(out)]

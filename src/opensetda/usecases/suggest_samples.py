@@ -42,16 +42,22 @@ class RunQueue:
     """Rows of the target: (n,)."""
     table: PredictionTable
     groups: Grouping
+    learned: ShareEstimate | None
+    """Of unknowns, by the marks that the run has learned from; None if it has not."""
 
     @classmethod
     def of_run(cls, run: RunFolder, table: PredictionTable) -> RunQueue:
         """Group the targets that the run kept, or those of its view."""
+        used = run.estimates()["openness"]
+        learned = None
+        if used["source"] == "audited":
+            learned = ShareEstimate(used["share"], used["low"], used["high"])
         kept = run.kept()
         if kept is None or not len(kept.target):
             view = run.view()
             embedded = view.embedding[len(view.source) :].astype(np.float32)
             order = Rows(embedded, np.arange(len(embedded))).in_canonical_order().index
-            return cls(view.target[order], table, grouped([embedded[order]]))
+            return cls(view.target[order], table, grouped([embedded[order]]), learned)
         order = Rows(kept.target, np.arange(len(kept.target))).in_canonical_order().index
         rows = kept.target[order]
         parts = []
@@ -60,7 +66,7 @@ class RunQueue:
             view_of = TargetView.fit(name, rows).eval()
             with torch.no_grad():
                 parts.append(view_of(torch.from_numpy(rows)).numpy())
-        return cls(kept.target_rows[order], table, grouped(parts))
+        return cls(kept.target_rows[order], table, grouped(parts), learned)
 
     def ask(self, marks: Mapping[int, str], count: int) -> Asked:
         """Return the next targets, given the labels of some rows of the target."""
@@ -79,8 +85,9 @@ class RunQueue:
         cells = self.groups.cells
         spread = Spread.fit(votes, cells, taken, labels, trust)
         found = most_useful(spread, votes, cells, self.groups.central, taken, count)
-        share = None
-        if len(taken) >= FEWEST_MARKS:
+        # Votes that were never off at a mark cannot tell how far they may be.
+        share = None if trust is None else self.learned
+        if trust is None and len(taken) >= FEWEST_MARKS:
             share = marked_share(spread, votes, cells, taken, labels)
         return Asked(self.rows[found.rows], expected_gain(found.gain), share)
 

@@ -138,7 +138,7 @@ def _learn(
         data.source, data.labels, data.target, request.unknown_label, sample, corrections
     )
     with listener.training(request.method) as told:
-        listener.stage(f"estimating the share of unknowns, {request.method}")
+        listener.stage(f"learning, {request.method}")
         context = FitContext(
             progress=told,
             images=None if tuning is None else tuning.images,
