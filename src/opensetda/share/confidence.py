@@ -1,7 +1,8 @@
 """What the votes of a committee are worth: doubts of all, the part that is right, classes to check.
 
-All constants were fitted on tasks with known labels, `python benchmarks/answers.py`; that
-command also says how far they hold on suites that they were not fitted on.
+The constants come from tasks with known labels: those of alarms and of the range were fitted, the
+doubt was set by hand near fitted values (`docs/experiments.md`). `python benchmarks/answers.py` says
+how far they hold.
 """
 
 from __future__ import annotations
