@@ -15,8 +15,8 @@ from opensetda.share.evidence import FEWEST_TARGETS
 
 LEVELS = 1024  # of the table from known scores to votes, at most
 AGREEMENT_WEIGHT = 4.0  # of a member's agreement with the others, in the exponent of its weight
-# Chosen on six suites, on which the calibration error falls from .143 to .112, .129 -> .102 with the
-# share given.
+# Chosen on six suites, on which the calibration error falls from .143 to .112, with the share given
+# from .129 to .102.
 SHARPENING = 6.0
 USUAL_AGREEMENT = 0.85
 TO_HALF = 0.25  # how far a vouched share moves to one half

@@ -1,8 +1,8 @@
 """What the votes of a committee are worth: doubts of all, the part that is right, classes to check.
 
 The constants come from tasks with known labels: those of alarms and of the range were fitted, the
-doubt was set by hand near fitted values (`docs/experiments.md`). `python benchmarks/answers.py` says
-how far they hold.
+doubt was set by hand near fitted values (`docs/experiments.md`). `python benchmarks/answers.py`
+says how far they hold.
 """
 
 from __future__ import annotations
