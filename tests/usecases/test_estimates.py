@@ -141,9 +141,9 @@ def run(workplace, fitted_once):
 
 
 def test_a_run_of_an_earlier_release_is_not_read_but_may_be_replaced(run, capsys):
-    write_json(run.path / folder.SETTINGS, {**run.settings, "version": 1})
+    write_json(run.path / folder.SETTINGS, {**run.settings, "version": folder.VERSION - 1})
     (run.path / folder.ESTIMATES).unlink()
-    with pytest.raises(InputError, match="version 1 is not 6; fit again"):
+    with pytest.raises(InputError, match="version 6 is not 7; fit again"):
         RunFolder.open(run.path)
     check_destination(run.path, overwrite=True)
     assert main([*FIT, "--overwrite"]) == 0

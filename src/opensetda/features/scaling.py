@@ -82,6 +82,12 @@ class Scaling(nn.Module):
 
         return domains.once(("scaled", name), compute)
 
+    @property
+    def of_ordinary(self) -> Scaling:
+        """The same for rows that were brought to ordinary numbers before."""
+        tables = {"source": self.source, "target": self.target}
+        return Scaling(self.name, {name: x for name, x in tables.items() if x is not None})
+
     def domains(self, domains: Domains) -> Domains:
         """Return rows that are scaled whenever they are read."""
         if self.name == NONE:

@@ -314,10 +314,17 @@ class OpenSetClassifier(FittedClassifier):
         votes = np.empty_like(self.transduction_proba_)
         votes[in_callers_order] = self.transduction_proba_
         followed = follow_marks(self.classes_, votes, cells, target, marks)
-        self.scorer_ = MarkedScorer.of(self.scorer_, self.decision_, groups, followed)
-        self.scorer_ = self.scorer_.double().eval()
+        scorer = MarkedScorer.of(self.scorer_, self.decision_, groups, followed).double().eval()
+        # With the bits of `predict`.
+        both = torch.from_numpy(np.hstack([votes, cells]))
+        n_columns = votes.shape[1]
+        classes, known = in_blocks(
+            scorer,
+            lambda rows: scorer.corrected(rows[:, :n_columns], rows[:, n_columns:].long()),
+            both,
+        )
+        self.scorer_ = scorer
         self.decision_ = MostVotes()
-        scores = followed.scores
         self.marked_ = followed.summary
         if self.step_labels_ is not None:
             # As indices into classes that may be more now.
@@ -329,4 +336,4 @@ class OpenSetClassifier(FittedClassifier):
                 followed.share, followed.sentence, len(target)
             )
             self.openness_ = self.openness_report_.share
-        self._set_transduction(target, scores)
+        self._set_transduction(target, Scores(classes, known))

@@ -39,7 +39,7 @@ from opensetda.share.decision import (
     Vector,
 )
 from opensetda.share.evidence import estimate_share, gather_evidence
-from opensetda.share.report import OpennessReport, check_openness, study_openness
+from opensetda.share.report import ESTIMATE, OpennessReport, check_openness, study_openness
 
 MEMBER_ROWS = 800
 """Rows of each domain that the members are fitted to; they vote on all targets."""
@@ -210,9 +210,11 @@ class Committee(DomainTransformer, OpenSetClassifier):
         given = check_openness(self.openness) is not None
         doubts = find_doubts(scaled.source, scaled.target, rows, RANKS, given)
         report = study_openness(self.openness, context.checked, rows, len(scaled.target), doubts)
-        self._likely_share = report.share
-        if report.is_vouched and report.share > 0:
-            self._likely_share = estimate_share(gather_evidence(*rows), len(scaled.target)).share
+        estimate = report.estimates.get(ESTIMATE)
+        if estimate is None and report.share > 0:
+            # The given one guides the votes; the members are fitted with this one, see `_learn`.
+            estimate = estimate_share(gather_evidence(*rows), len(scaled.target))
+        self._likely_share = report.share if estimate is None else estimate.share
         return report
 
     def _learn(self, domains: Domains, share: float, context: FitContext) -> None:
@@ -230,7 +232,8 @@ class Committee(DomainTransformer, OpenSetClassifier):
         scalings: dict[str, Scaling] = {}
         scorers: list[nn.Module] = []
         for number, seat in enumerate(seats, start=1):
-            scalings[seat.scaling], scaled = Scaling.applied(seat.scaling, sample)
+            scaling, scaled = Scaling.applied(seat.scaling, sample)
+            scalings[seat.scaling] = scaling.of_ordinary
             member = seat.method(openness, scaling=seat.scaling)
             scorers.append(member.learn_scorer(scaled, openness))
             if domains.has_target:

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from opensetda.methods.groups import TargetGroups
 from opensetda.methods.saving import rejection_numbers
 from opensetda.rows import KNOWN, IntArray, Marks, Rows
-from opensetda.share.decision import Decision, Matrix, Scores, Vector
+from opensetda.share.decision import Decision, Matrix, Vector
 from opensetda.share.evidence import CONFIDENCE, ShareEstimate
 
 TRUSTS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -246,12 +246,11 @@ def marked_share(
 
 
 class Followed(NamedTuple):
-    """The labels of the targets of a fit after marks."""
+    """How marks correct the votes for the targets of a fit."""
 
     spread: Spread
     columns: Matrix
     """From the columns of the method, 1, to those with new classes: (C + 1, C' + 1)."""
-    scores: Scores
     share: ShareEstimate | None
     """Of unknowns; None with fewer than `FEWEST_MARKS`."""
     sentence: str
@@ -262,7 +261,7 @@ class Followed(NamedTuple):
 def follow_marks(
     classes: npt.NDArray[Any], votes: Matrix, cells: IntArray, target: Rows, marks: Marks
 ) -> Followed:
-    """Correct the votes of a method with these classes for targets: (n, C + 1), (n, L)."""
+    """Learn how to correct the votes of a method with these classes: (n, C + 1), (n, L)."""
     n_classes = len(marks.classes)
     columns = np.zeros((len(classes) + 1, n_classes + 1))
     columns[np.arange(len(classes)), np.searchsorted(marks.classes, classes)] = 1.0
@@ -270,10 +269,13 @@ def follow_marks(
     votes = votes @ columns
     by_number = np.argsort(target.index)
     places = by_number[np.searchsorted(target.index[by_number], marks.rows)]
-    # In canonical order, as all that may be added up.
-    order = np.argsort(places)
-    rows = places[order]
+    # In canonical order, as all that may be added up; which of equal rows is marked says nothing.
+    assert target.keys is not None, "known after in_canonical_order"
+    first = np.searchsorted(target.keys, target.keys[places])
+    order = np.lexsort((marks.labels, first))
     labels = marks.labels[order]
+    rows = first[order]
+    rows = rows + np.arange(len(rows)) - np.searchsorted(rows, rows)
     # Of some class of the source: the likeliest.
     in_source = columns[:-1].sum(axis=0)[:-1] > 0
     likeliest = np.where(in_source, votes[rows, :-1], -1.0).argmax(axis=1)
@@ -282,8 +284,6 @@ def follow_marks(
     trust = USUAL_TRUST if marks.is_joined else None
     spread = Spread.fit(votes, cells, rows, labels, trust)
     found = spread.probabilities(votes, cells)
-    of_classes = np.ascontiguousarray(found[:, :-1])
-    scores = Scores(of_classes, of_classes.max(axis=1) - found[:, -1])
     share = None
     if len(rows) >= FEWEST_MARKS:
         share = marked_share(spread, votes, cells, rows, labels)
@@ -292,7 +292,7 @@ def follow_marks(
     changed = votes.argmax(axis=1) != found.argmax(axis=1)
     changed[rows] = False
     summary = {"marks": len(rows), "changed": int(changed.sum()), "trust": spread.trust}
-    return Followed(spread, columns, scores, share, sentence, summary)
+    return Followed(spread, columns, share, sentence, summary)
 
 
 class MarkedScorer(nn.Module):
@@ -360,9 +360,12 @@ class MarkedScorer(nn.Module):
         """Score rows, each on its own."""
         classes, known = self.inner(x)
         votes, _ = self.decision(classes, known)
+        return self.corrected(votes, self.groups(x))
+
+    def corrected(self, votes: Tensor, cells: Tensor) -> tuple[Tensor, Tensor]:
+        """Correct votes of the method by the groups of their rows: (n, C + 1), (n, L)."""
         votes = votes @ self.columns
         values = self.trust * votes + (1 - self.trust) / self.columns.shape[1]
-        cells = self.groups(x)
         for number in range(self.n_tables):
             values = values + self.get_buffer(f"table_{number}")[cells[:, number]]
         values = values.clamp_min(LEAST)

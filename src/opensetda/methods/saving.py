@@ -15,7 +15,7 @@ from torch import Tensor
 from opensetda.errors import InputError
 from opensetda.share.decision import Decision, Rejection
 
-STATE_VERSION = 5
+STATE_VERSION = 6
 
 T = TypeVar("T")
 Arrays = dict[str, npt.NDArray[Any]]

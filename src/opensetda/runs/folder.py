@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from opensetda.methods.base import OpenSetClassifier
 
 FORMAT = "opensetda-run"
-VERSION = 6
+VERSION = 7
 
 ENVIRONMENT = "environment.json"
 HISTORY = "history.jsonl"

@@ -46,7 +46,7 @@ from opensetda.system.locks import BusyError, FolderLock, lock_folder
 
 SUFFIX = ".unfinished"
 _START_ANEW = "start anew with 'osda fit ... --overwrite'"
-_VERSION = 4
+_VERSION = 5
 _REQUEST = "request.json"
 _INPUTS = "inputs.json"
 _CHECKPOINT = "checkpoint"
