@@ -10,6 +10,7 @@ import pytest
 
 from estimator_helpers import make_classifier
 from opensetda import Committee, MovingMeans
+from opensetda.methods import committee
 from opensetda.methods.groups import grouped
 from opensetda.methods.marks import (
     FEWEST_MARKS,
@@ -19,6 +20,7 @@ from opensetda.methods.marks import (
     most_useful,
 )
 from opensetda.rows import KNOWN, Domains, Marks, Rows
+from opensetda.share.confidence import ClassAlarm
 from opensetda.share.report import ShareSource
 
 
@@ -195,6 +197,16 @@ def test_the_share_comes_from_enough_marks_unless_it_is_given(task):
     assert fitted.openness_report_.source is ShareSource.ESTIMATED
     fitted = MovingMeans(0.25).fit_domains(domains_of(task, given, task.truth[given]))
     assert fitted.openness_ == 0.25
+
+
+def test_classes_to_check_are_still_named_first(task, monkeypatch):
+    monkeypatch.setattr(committee, "class_alarms", lambda *_: (ClassAlarm("ant", 1, 9, 0.4),))
+    given = np.arange(2 * FEWEST_MARKS)
+    fitted = Committee().fit_domains(domains_of(task, given, task.truth[given]))
+    report = fitted.openness_report_
+    assert report.source is ShareSource.AUDITED
+    assert "'ant'" in report.warnings[0]
+    assert "mark 30 targets" not in " ".join(report.warnings)
 
 
 def test_a_target_that_is_only_known_is_not_unknown(task):

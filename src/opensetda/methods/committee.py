@@ -177,7 +177,7 @@ class Committee(DomainTransformer, OpenSetClassifier):
     members_ : list of str
         The members' names: method and scaling.
     agreement_ : array of shape (n_targets,)
-        The share of the members that give a target of `fit` the label that it has.
+        The share of the members that give a target of `fit` the label that all voted for.
     alarms_ : list of dict
         Classes whose labels are probably wrong or missing, the worst first: name, count, expected
         count, confidence. See `opensetda.share.confidence`.

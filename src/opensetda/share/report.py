@@ -137,7 +137,12 @@ class OpennessReport:
             audit=sentence,
             estimates={**self.estimates, AUDIT: found},
         )
-        return report.finished(found.share, False, n_targets)
+        # What else was found to be wrong, with classes for example, is still said, and first.
+        about_share = _warnings(self)
+        others = [line for line in self.warnings if line not in (*about_share, *self.doubts)]
+        finished = report.finished(found.share, False, n_targets)
+        new = [line for line in finished.warnings if line not in others]
+        return replace(finished, warnings=(*others, *new))
 
     def finished(
         self, rejected: float, own_boundary: bool, n_targets: int, wanted: float | None = None
