@@ -11,6 +11,7 @@ from report_helpers import HOSTILE, hostile_report, make_report
 
 from browser_helpers import Watched, axe_findings
 from opensetda.report.page import render_page
+from opensetda.report.small_pages import write_drift_page
 
 _DRAWN = "document.getElementById('map-canvas').toDataURL()"
 _OPEN_ALL = "document.querySelectorAll('details').forEach(d => d.open = true)"
@@ -165,6 +166,13 @@ def test_hostile_names_are_text_on_a_phone_in_the_dark(browser, tmp_path):
         assert axe_findings(page) == []
         assert page.locator("main img[src='x']").count() == 0
         assert (watched.said, watched.asked) == ([], [address])
+
+
+def test_a_small_page_uses_the_width_of_a_desk(browser, tmp_path):
+    write_drift_page(tmp_path / "drift.html", "run", [])
+    with Watched(browser, (tmp_path / "drift.html").as_uri(), width=1280) as watched:
+        assert watched.page.locator("main").bounding_box()["width"] > 600
+        watched.assert_fits()
 
 
 def test_a_page_without_scripts(browser, full):

@@ -131,6 +131,14 @@ def test_the_numbers_in_words(full):
         assert words in text
 
 
+def test_a_share_that_is_not_that_of_the_labels_is_explained():
+    report = make_report(pictures=False)
+    for share, is_said in ((0.369, False), (0.5, True)):
+        openness = replace(report.openness, share=share)
+        html = render_page(replace(report, openness=openness))
+        assert ("Labelled unknown are 36.7" in html) == is_said
+
+
 def test_where_a_share_comes_from_that_is_not_estimated():
     report = make_report(pictures=False)
     kinds = {

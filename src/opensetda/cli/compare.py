@@ -56,8 +56,8 @@ def compare(
     for group in found.groups[:_MOST]:
         look = ", ".join(str(found.ids[found.place(row)]) for row in group.rows[:3].tolist())
         many = console.counted(len(group.rows), "sample")
-        most = f"{group.most.before} before, {group.most.after} after"
-        console.say(f"  group of {many}, mostly {most}; look at {look}")
+        most = f"{group.most.count:,} {group.most.before} before, {group.most.after} after"
+        console.say(f"  group of {many}, {most}; look at {look}")
     if out is not None:
         found.write(out)
     if page is not None:

@@ -10,6 +10,7 @@ from threading import Thread
 from typing import Annotated
 
 from opensetda.cli import console
+from opensetda.cli.heartbeat import heartbeat
 from opensetda.cli.options import RunArgument, SampleImages, other
 from opensetda.errors import InputError
 
@@ -36,14 +37,16 @@ def review(
     and more. "Refit" on the page learns from them. Every decision is saved at once,
     to review.jsonl and corrections.csv in the run folder. Ctrl-C ends it.
     """
-    from opensetda.review.server import ReviewServer
-    from opensetda.review.session import ReviewSession
-    from opensetda.usecases.corrections import refit_command
+    with heartbeat():
+        from opensetda.review.server import ReviewServer
+        from opensetda.review.session import ReviewSession
+        from opensetda.usecases.corrections import refit_command
 
-    session = ReviewSession(run, images, audit)
+        session = ReviewSession(run, images, audit)
     if marks is not None:
         try:
-            count = session.take_marks(marks)
+            with heartbeat():
+                count = session.take_marks(marks)
         finally:
             session.close()
         console.say(f"{console.counted(count, 'mark')} of {marks} saved: {session.corrections}")
