@@ -10,7 +10,16 @@ import pytest
 from opensetda.errors import InputError, RunPausedError
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.kept import MOST_ROWS, MOST_SOURCES, class_statistics, drawn_rows
-from opensetda.usecases import RunListener, TableOptions, adapt, export, fit, predict, resume
+from opensetda.usecases import (
+    RunListener,
+    TableOptions,
+    adapt,
+    drift,
+    export,
+    fit,
+    predict,
+    resume,
+)
 
 MEANS = {"method": "moving-means", "scaling": "none"}
 TOLD = {"openness": 0.25}
@@ -67,6 +76,25 @@ def test_statistics_are_enough_for_classes_that_spread_alike(source, tmp_path):
         np.testing.assert_array_equal(second.folder.kept().statistics[name], values)
     with pytest.raises(InputError, match="statistics only"):
         adapt(first, X, tmp_path / "third", keep_source="rows")
+
+
+@pytest.mark.parametrize("how", ["rows", "statistics"])
+def test_the_order_of_rows_carries_nothing(how, source, tmp_path):
+    X, y = source
+    rng = np.random.default_rng(0)
+    order = rng.permutation(len(y))
+    targets = domain(1, 1)[0]
+    later = domain(2, 2)[0]
+    moved = rng.permutation(len(later))
+    made = []
+    for number, rows in enumerate((np.arange(len(y)), order)):
+        base = fit((X[rows], y[rows]), targets, tmp_path / f"b{number}", keep_source=how, **MEANS)
+        shown = later if number == 0 else later[moved]
+        adapted = adapt(base, shown, tmp_path / f"a{number}")
+        made.append((adapted.folder.predictions().proba, drift(base, shown)))
+    np.testing.assert_array_equal(made[0][0][moved], made[1][0])
+    assert made[0][1].p_scores == made[1][1].p_scores
+    assert made[0][1].apart == made[1][1].apart
 
 
 def test_nothing_kept_is_refused_in_one_line(source, tmp_path):

@@ -140,7 +140,8 @@ def keep(
         chosen = chosen[:0]
         is_marked = is_marked & False
     marked = np.flatnonzero(is_marked)
-    wanted = np.concatenate([np.sort(chosen), marked])
+    # In canonical order: sums for statistics depend on it.
+    wanted = np.concatenate([chosen, marked])
     rows, target = read(wanted, of_target)
     kept = Kept(how, target, of_target, rows, y[wanted], len(marked))
     if how != "statistics":

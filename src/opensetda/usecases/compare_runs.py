@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from opensetda.errors import InputError
 from opensetda.rows import IntArray
-from opensetda.runs.folder import RunFolder
+from opensetda.runs.folder import BACKBONE, RunFolder
 from opensetda.runs.predictions import PredictionTable, PredictionWriter
 from opensetda.runs.sample_map import group_rows
 from opensetda.system.files import new_file
@@ -162,8 +162,6 @@ def _same_backbone(first: RunFolder, second: RunFolder) -> bool:
     if first.has_images != second.has_images or first.is_finetuned != second.is_finetuned:
         return False
     if first.is_finetuned:
-        from opensetda.runs.folder import BACKBONE
-
         return first.manifest.files[BACKBONE] == second.manifest.files[BACKBONE]
     return not first.has_images or first.recipe().key == second.recipe().key
 
