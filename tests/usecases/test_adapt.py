@@ -20,6 +20,7 @@ from opensetda.usecases import (
     predict,
     resume,
 )
+from opensetda.usecases.read_run import with_marks
 
 MEANS = {"method": "moving-means", "scaling": "none"}
 TOLD = {"openness": 0.25}
@@ -155,6 +156,24 @@ def test_marks_of_a_run_are_labelled_rows_of_the_next(base, source, tmp_path):
     assert adapted.folder.kept().n_marked == 11
     assert adapt(adapted, later, tmp_path / "again").folder.kept().n_marked == 11
     assert (tmp_path / "run" / "corrections.csv").exists()
+
+
+def test_a_target_that_is_marked_again_counts_once(base, source, tmp_path):
+    X, truth = domain(1, 1)
+    lines = ["id,label", *(f"{row + 1},{truth[row]}" for row in range(12))]
+    first = tmp_path / "first.csv"
+    first.write_text("\n".join(lines) + "\n")
+    run = fit(source, X, tmp_path / "run", corrections=first, **MEANS)
+    assert run.folder.kept().n_marked == 12
+    # A review that goes on in the new run has all marks; two of them are other ones now.
+    lines[1] = "1,pen"
+    lines[2] = "2,unknown"
+    (run.path / "corrections.csv").write_text("\n".join(lines) + "\n")
+    kept = with_marks(run.folder, run.folder.kept(), RunListener())
+    assert kept.n_marked == 11
+    place = np.flatnonzero((kept.rows == X[0]).all(axis=1))
+    assert [kept.classes[kept.y[p]] for p in place] == ["pen"]
+    assert not (kept.rows == X[1]).all(axis=1).any()
 
 
 def test_an_adapted_run_predicts_and_exports(base, tmp_path):

@@ -91,6 +91,17 @@ class Kept:
         rows, y = drawn_rows(self.statistics, seed)
         return np.concatenate([rows, self.rows]), np.concatenate([y, self.y])
 
+    def without(self, marked: Matrix) -> Kept:
+        """Leave out these rows among those that a person labelled: (m, D)."""
+        newer = {row.tobytes() for row in marked}
+        first = len(self.rows) - self.n_marked
+        stays = np.array(
+            [place < first or row.tobytes() not in newer for place, row in enumerate(self.rows)],
+            dtype=bool,
+        )
+        n_marked = int(stays[first:].sum())
+        return replace(self, rows=self.rows[stays], y=self.y[stays], n_marked=n_marked)
+
     def joined(
         self, marked: Matrix, moved: IntArray, y: IntArray, classes: tuple[str, ...]
     ) -> Kept:

@@ -191,7 +191,7 @@ def _reviewed_scores(folder: Path, data: FitData) -> Vector | None:
 
 
 def marked_targets(run: RunFolder, rows: IntArray) -> tuple[list[str], IntArray]:
-    """Return the classes that a person gave to some of these targets of a run, and their places."""
+    """Return the labels that a person gave to some of these targets of a run, and their places."""
     path = run.path / CORRECTIONS
     if not path.exists():
         return [], rows[:0]
@@ -205,7 +205,7 @@ def marked_targets(run: RunFolder, rows: IntArray) -> tuple[list[str], IntArray]
         except InputError as error:
             raise InputError(f"{path}, row {number}: {error}") from None
         in_use.add(own)
-        if name in place and own != run.unknown_label:
+        if name in place:
             marked[place[name]] = own
     return list(marked.values()), np.array(list(marked), dtype=np.intp)
 

@@ -96,9 +96,13 @@ def load_kept(
 
 def with_marks(run: RunFolder, kept: Kept, listener: RunListener) -> Kept:
     """Add the targets of the run that a person gave a class: those whose rows were kept."""
-    names, places = marked_targets(run, kept.target_rows)
+    told, places = marked_targets(run, kept.target_rows)
+    # A run that followed these marks, or earlier ones, has kept their rows already.
+    kept = kept.without(kept.target[places])
+    names = [name for name in told if name != run.unknown_label]
     if not names:
         return kept
+    places = places[np.array(told) != run.unknown_label]
     classes = np.unique([*kept.classes, *names])
     moved = np.searchsorted(classes, np.array(kept.classes))
     new = np.searchsorted(classes, np.array(names))
