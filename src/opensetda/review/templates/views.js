@@ -100,7 +100,7 @@ export function showSample(sample, unknownLabel, take) {
   }
   $("name").textContent = $("name").title = visible(sample.name);
   const nearest =
-    sample.given === unknownLabel ? [", nearest to ", strong(sample.nearest)] : [];
+    sample.given === unknownLabel ? [" nearest to ", strong(sample.nearest)] : [];
   $("given").replaceChildren("Label: ", chip(sample.given, sample.given === unknownLabel), ...nearest);
   showDecided(sample);
   const rows = sample.likely.slice(0, BARS).map(([label, share], index) =>
