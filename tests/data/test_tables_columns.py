@@ -184,6 +184,25 @@ def test_the_corrected_command_works_as_it_is_printed(tmp_path, capsys, monkeypa
     assert main(command[1:]) == 0
 
 
+def test_a_wrong_name_of_the_labels_is_replaced_in_the_corrected_command(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, *frames())
+    command = ["fit", "a.csv", "b.csv", "--label-column", "kind", "--out", "run"]
+    assert main(command) == 2
+    corrected = capsys.readouterr().err.lower().rpartition("run instead: ")[2]
+    assert shlex.split(corrected) == [
+        "osda",
+        "fit",
+        "a.csv",
+        "b.csv",
+        *command[5:],
+        "--label-column",
+        "y",
+    ]
+
+
 def test_a_column_that_is_mostly_empty_is_dropped(tmp_path):
     source, target = frames()
     source.loc[:40, "p"] = np.nan

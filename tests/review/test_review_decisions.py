@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,8 +15,9 @@ from hypothesis import strategies as st
 from opensetda.errors import InputError
 from opensetda.review.decisions import DecisionLog, Decisions, NotSavedError
 from opensetda.review.session import ReviewSession
+from opensetda.runs.folder import PREDICTIONS
 from opensetda.usecases.corrections import class_name
-from review_helpers import corrections, make_run
+from review_helpers import corrections, make_run, reviewing, sign
 
 CLASSES = ("ant", "bee")
 GIVEN = ["ant", "bee", "unknown", "unknown", "ant", "unknown"]
@@ -218,3 +222,34 @@ def test_names_that_are_taken_and_refused():
         assert class_name(name, names) == name
     assert class_name("  moth \n", names) == "moth"
     assert class_name("caf" + "e\u0301", names) == "caf\u00e9"
+
+
+def test_the_first_decision_takes_over_what_the_run_was_fitted_with(tmp_path):
+    run = make_run(tmp_path / "run", n=12, images=False)
+    table = run.predictions()
+    replace(table, corrected=np.arange(12) < 3).write(run.path / PREDICTIONS)
+    sign(run.path)
+    with reviewing(run.path) as session:
+        assert not (run.path / "review.jsonl").exists()
+        row = next(row for row in session._lists["border"].tolist() if row > 2)
+        session.decide(row, "border", "moth")
+    expected = dict(zip(table.ids[:3].tolist(), table.labels[:3].tolist(), strict=True))
+    expected |= {str(table.ids[row]): "moth"}
+    assert {line["id"]: line["label"] for line in corrections(run.path)} == expected
+    # What is undone there does not come back.
+    with reviewing(run.path) as session:
+        for _ in session.decisions.entries[:]:
+            session.undo()
+        session.decide(row, "border", "moth")
+    assert len(corrections(run.path)) == 1
+
+
+def test_a_review_ends_after_what_it_reads_in_the_background(tmp_path, monkeypatch):
+    # A process that ends in the middle of it would hang.
+    run = make_run(tmp_path / "run", n=12, images=False)
+    may_read = threading.Event()
+    monkeypatch.setattr("opensetda.review.session.open_columns", lambda *_: may_read.wait(20))
+    session = ReviewSession(run.path)
+    threading.Timer(0.2, may_read.set).start()
+    session.close()
+    assert not session._grouping.is_alive()

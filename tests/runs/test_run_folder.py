@@ -148,6 +148,16 @@ def test_a_crash_while_files_are_replaced_leaves_a_run_that_can_be_read(run, mon
     assert Manifest.read(run.path).files == Manifest.of(run.path).files
 
 
+def test_a_run_that_is_evaluated_again_while_it_is_open_is_not_damaged(run):
+    run.write_metrics({}, np.full(90, "dog"))
+    opened = RunFolder.open(run.path)
+    run.write_metrics({}, np.full(90, "cat"))
+    assert opened.truth().tolist() == ["cat"] * 90
+    (run.path / folder.TRUTH).write_bytes(b"no table")
+    with pytest.raises(InputError, match="damaged"):
+        opened.truth()
+
+
 def test_a_full_disk_leaves_the_earlier_evaluation(run, monkeypatch):
     run.write_metrics({}, np.full(90, "dog"))
     monkeypatch.setattr(integrity.ExitStack, "enter_context", lambda *_: Path("/dev/full"))

@@ -63,6 +63,7 @@ def test_another_domain_is_to_be_adapted_to(base, tmp_path):
     found = drift(base, later)
     assert found.is_drift
     assert found.action == "adapt"
+    assert "p < 0.001 (scores)" in replace(found, p_scores=1e-17).line
     # Then there is none.
     assert not drift(adapt(base, later, tmp_path / "adapted"), month(5, 4)[0]).is_drift
 

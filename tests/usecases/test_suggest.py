@@ -74,6 +74,7 @@ def test_marks_of_a_file_are_learned_from(run, truth, capsys):
         ("id,label\n99,cat", "'99' is no sample of the target"),
         ("id,label\n1,*unknown*", "says unknown"),
         ("id,label\n1,\n", "no label in it"),
+        ("id,label\n1,cat\n1,dog", "row 3: '1' is there twice"),
         ("id,class\n1,cat", "needs a column id or path"),
     ],
 )

@@ -225,6 +225,9 @@ def fit_command(typed: Sequence[str], how: Sequence[str]) -> str:
     """Return the command that fits to the domains of a comparison, with its options."""
     left_out = {"--unlabelled", "--json", "--quiet", "--debug", "--verbose"}
     kept = [word for word in typed[2:] if word not in left_out]
+    if "--out" in kept:
+        at = kept.index("--out")
+        del kept[at : at + 2]
     return shlex.join(["osda", "fit", *kept, *how, "--out", "run"])
 
 

@@ -71,7 +71,9 @@ def drift(
     console.say_places(record=record, page=page)
     is_drift = any(one.is_drift for _, one in found)
     batches = [{"file": name, "drift": one.is_drift, **asdict(one)} for name, one in found]
-    console.result({"drift": is_drift, "batches": batches, "files": {"record": record}})
+    console.result(
+        {"drift": is_drift, "batches": batches, "files": {"record": record, "page": page}}
+    )
     if is_drift and fail_on == "drift":
         raise typer.Exit(1)
 

@@ -145,6 +145,7 @@ def _explain(error: BaseException) -> tuple[Sequence[str], int]:
 def _usage(error: BaseException) -> str:
     context = getattr(error, "ctx", None)
     message = getattr(error, "format_message", error.__str__)().rstrip(".")
+    message = message.replace(": Value error, ", ": ")
     text = getattr(getattr(error, "param", None), "help", None)
     if message.startswith("Missing") and text:
         message += f" ({text.rstrip('.')})"

@@ -130,13 +130,20 @@ class DecisionLog:
 class Decisions:
     """The current decision of every row; changes are written to the log first.
 
-    `given` are the run's labels of all targets, `classes` the known classes.
+    `given` are the run's labels of all targets, `classes` the known classes. The first decision
+    takes over the `learned` ones, which the run was fitted with: the next fit must not lose them.
     """
 
     def __init__(
-        self, log: DecisionLog, given: Sequence[str], classes: Sequence[str], unknown_label: str
+        self,
+        log: DecisionLog,
+        given: Sequence[str],
+        classes: Sequence[str],
+        unknown_label: str,
+        learned: Sequence[Entry] = (),
     ) -> None:
         self._log, self._given, self._classes = log, given, frozenset(classes)
+        self._learned = learned
         self._old_names = {*classes, unknown_label}
         self.entries = log.read()  # those that can be undone
         self.revision = 0  # counts what was said or undone since the start
@@ -199,6 +206,10 @@ class Decisions:
         self._add(Entry(rows=(int(row),), label=label, mark=said, list="audit"))
 
     def _add(self, entry: Entry) -> None:
+        if self._learned and not self._log.size:
+            self._log.begin(self._learned)
+            self.entries = self._log.read()
+            self._replay()
         self._log.append(entry)
         self.entries.append(entry)
         self._apply(entry)

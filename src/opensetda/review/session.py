@@ -25,6 +25,7 @@ from opensetda.review.refit import Refit, next_steps
 from opensetda.review.useful import UsefulList, audit_summary, rows_by_label
 from opensetda.runs.folder import CORRECTIONS, REPORT, REVIEW, RunFolder, predictions_name
 from opensetda.runs.place import ReplacedRunError, changing_run
+from opensetda.runs.predictions import PredictionTable
 from opensetda.runs.sample_map import UnknownGroups, unknown_groups
 from opensetda.share.audit import AUDIT_SIZE
 from opensetda.system.locks import BusyError, lock_folder
@@ -59,6 +60,8 @@ class ReviewSession:
         self.run = RunFolder.open(path)
         self.corrections = path / CORRECTIONS
         self.lock = threading.RLock()
+        # It takes seconds; the audit can begin meanwhile.
+        self._grouping = threading.Thread(target=self._find_lists, daemon=True)
         self.trouble = ""  # why the table of corrections is out of date
         self.moved = ""  # where the run is kept, if another has taken its place
         try:
@@ -79,7 +82,8 @@ class ReviewSession:
             if entries is not None:
                 log.begin(entries)
             self.unknown_label = unknown = self.run.unknown_label
-            self.decisions = Decisions(log, table.labels.tolist(), table.classes, unknown)
+            given = table.labels.tolist()
+            self.decisions = Decisions(log, given, table.classes, unknown, _learned(table))
             if self.corrections.exists() and not log.size and entries is None:
                 raise InputError(
                     f"{self.corrections}: decisions that are not in {REVIEW}; move it away"
@@ -103,14 +107,15 @@ class ReviewSession:
         except BaseException:
             self.close()
             raise
-        # It takes seconds; the audit can begin meanwhile.
-        self._grouping = threading.Thread(target=self._find_lists, daemon=True)
         self._grouping.start()
 
     def close(self) -> None:
         """Release the run, once nothing is being written."""
         if self.refit is not None and self.successor is None:
             self.refit.stop()
+        if self._grouping.is_alive():
+            # A process that ends while pyarrow reads a table in a thread hangs for ever.
+            self._grouping.join()
         with self.lock:
             self._holds.release()
 
@@ -397,3 +402,13 @@ class ReviewSession:
             reason = getattr(error, "strerror", None) or one_line(error)
             advice = "repair that, and start 'osda review' again"
             self.trouble = f"saved to {REVIEW}, but not to {self.corrections} ({reason}); {advice}"
+
+
+def _learned(table: PredictionTable) -> list[Entry]:
+    """Return the decisions that a run was fitted with."""
+    rows = np.flatnonzero(table.corrected) if table.corrected is not None else np.arange(0)
+    labels = table.labels[rows]
+    return [
+        Entry(rows=tuple(rows[labels == label].tolist()), label=label, list=USEFUL)
+        for label in np.unique(labels).tolist()
+    ]

@@ -268,7 +268,16 @@ class RunFolder:
 
     def truth(self) -> npt.NDArray[Any] | None:
         """Return the true labels of the targets, if the run was evaluated."""
-        return self.table(TRUTH).text("label") if TRUTH in self.manifest.files else None
+        if TRUTH not in self.manifest.files:
+            return None
+        try:
+            return self.table(TRUTH).text("label")
+        except InputError:
+            # Another process may have evaluated the run since it was opened.
+            with changing_run(self.path, self.stamp) as place:
+                self.manifest = Manifest.read(place)
+                there = TRUTH in self.manifest.files
+                return self.table(TRUTH).text("label") if there else None
 
     def model(self) -> OpenSetClassifier:
         """Return the fitted classifier, for later samples."""

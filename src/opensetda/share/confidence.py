@@ -55,7 +55,10 @@ class ClassAlarm(NamedTuple):
         if 2 * self.labelled < self.expected:
             many = "no target has" if not self.labelled else f"only {self.labelled:,} have"
             return f"{self.name!r} ({many} this label, of about {self.expected:,})"
-        return f"{self.name!r} ({self.labelled:,} labels, {self.confidence:.0%} sure)"
+        if not self.labelled:
+            return f"{self.name!r} (no target has this label)"
+        noun = "label" if self.labelled == 1 else "labels"
+        return f"{self.name!r} ({self.labelled:,} {noun}, {self.confidence:.0%} sure)"
 
 
 def class_alarms(

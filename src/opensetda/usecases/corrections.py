@@ -218,7 +218,12 @@ def check_corrections(path: Path) -> None:
 
 def labels_in(path: Path) -> dict[str, str]:
     """Return the labels of a file of corrections by the names of the samples."""
-    return {name: label for _, name, label, _ in _lines(path) if label}
+    found: dict[str, str] = {}
+    for number, name, label, _ in _lines(path):
+        if label and found.setdefault(name, label) != label:
+            twice = f"{shown(name)} is there twice, as {shown(found[name])} and {shown(label)}"
+            raise InputError(f"{path}, row {number}: {twice}; keep one of them")
+    return found
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str, str, str]]:

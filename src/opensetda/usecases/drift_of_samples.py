@@ -89,11 +89,11 @@ class Drift:
     def line(self) -> str:
         """What was found and what to do, in a line."""
         if self.p_features is None:
-            return f"drift: {self.samples:,} samples are too few to tell (at least {FEWEST})"
+            return f"drift: too few to tell (samples and target need at least {FEWEST} each)"
         share = f"{self.unknown:.0%} unknown, expected {self.expected_unknown:.0%}"
-        p_values = f"p = {self.p_features:.3f} (features)"
+        p_values = f"p {_p_value(self.p_features)} (features)"
         if self.p_scores is not None:
-            p_values += f", {self.p_scores:.3f} (scores)"
+            p_values += f", p {_p_value(self.p_scores)} (scores)"
         if not self.is_drift:
             return f"drift: none found ({p_values}; {share}); {ADVICE[self.action]}"
         parts = [p_values, share]
@@ -211,6 +211,10 @@ def _standardised(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
     centred = rows - rows.mean(axis=0, dtype=np.float64)
     deviation = centred.std(axis=0)
     return np.asarray(centred / np.where(deviation > 0, deviation, 1))
+
+
+def _p_value(value: float) -> str:
+    return f"= {value:.3f}" if value >= 0.0005 else "< 0.001"
 
 
 def _action(run: RunFolder, kept: Kept, is_drift: bool, apart: float) -> Action:

@@ -213,7 +213,7 @@ def fit_data(
         inputs=inputs,
         summary=(
             f"source: {len(source):,} {noun}s of {len(classes)} classes, "
-            f"target: {len(target):,} {noun}s, {summary}"
+            f"target: {len(target):,} {noun}{'s' * (len(target) != 1)}, {summary}"
         ),
         warnings=(*warnings, *twins(classes)),
         **more,
