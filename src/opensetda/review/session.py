@@ -22,10 +22,9 @@ from opensetda.review.hints import Columns, open_columns
 from opensetda.review.page import Content, ShownPictures
 from opensetda.review.queues import AUDIT, BORDER, FIND, SINGLE, USEFUL
 from opensetda.review.refit import Refit, next_steps
-from opensetda.review.useful import UsefulList, audit_summary, rows_by_label
+from opensetda.review.useful import UsefulList, audit_summary, learned_by_fit, rows_by_label
 from opensetda.runs.folder import CORRECTIONS, REPORT, REVIEW, RunFolder, predictions_name
 from opensetda.runs.place import ReplacedRunError, changing_run
-from opensetda.runs.predictions import PredictionTable
 from opensetda.runs.sample_map import UnknownGroups, unknown_groups
 from opensetda.share.audit import AUDIT_SIZE
 from opensetda.system.locks import BusyError, lock_folder
@@ -60,7 +59,6 @@ class ReviewSession:
         self.run = RunFolder.open(path)
         self.corrections = path / CORRECTIONS
         self.lock = threading.RLock()
-        # It takes seconds; the audit can begin meanwhile.
         self._grouping = threading.Thread(target=self._find_lists, daemon=True)
         self.trouble = ""  # why the table of corrections is out of date
         self.moved = ""  # where the run is kept, if another has taken its place
@@ -83,7 +81,7 @@ class ReviewSession:
                 log.begin(entries)
             self.unknown_label = unknown = self.run.unknown_label
             given = table.labels.tolist()
-            self.decisions = Decisions(log, given, table.classes, unknown, _learned(table))
+            self.decisions = Decisions(log, given, table.classes, unknown, learned_by_fit(table))
             if self.corrections.exists() and not log.size and entries is None:
                 raise InputError(
                     f"{self.corrections}: decisions that are not in {REVIEW}; move it away"
@@ -114,8 +112,7 @@ class ReviewSession:
         if self.refit is not None and self.successor is None:
             self.refit.stop()
         if self._grouping.is_alive():
-            # A process that ends while pyarrow reads a table in a thread hangs for ever.
-            self._grouping.join()
+            self._grouping.join()  # pyarrow hangs if the process ends while it reads
         with self.lock:
             self._holds.release()
 
@@ -178,8 +175,7 @@ class ReviewSession:
     def _go_on(self, out: Path) -> None:
         """Continue with a new run: no decision is lost, and each can be undone there."""
         with self.lock:
-            entries = self.decisions.entries
-            self.successor = ReviewSession(out, self._images, self._audit, entries)
+            self.successor = ReviewSession(out, self._images, self._audit, self.decisions.entries)
 
     def finish(self) -> dict[str, Any]:
         """Return what to do next."""
@@ -402,13 +398,3 @@ class ReviewSession:
             reason = getattr(error, "strerror", None) or one_line(error)
             advice = "repair that, and start 'osda review' again"
             self.trouble = f"saved to {REVIEW}, but not to {self.corrections} ({reason}); {advice}"
-
-
-def _learned(table: PredictionTable) -> list[Entry]:
-    """Return the decisions that a run was fitted with."""
-    rows = np.flatnonzero(table.corrected) if table.corrected is not None else np.arange(0)
-    labels = table.labels[rows]
-    return [
-        Entry(rows=tuple(rows[labels == label].tolist()), label=label, list=USEFUL)
-        for label in np.unique(labels).tolist()
-    ]

@@ -12,7 +12,7 @@ import numpy as np
 from opensetda.data.names import shown
 from opensetda.errors import InputError
 from opensetda.report.content import Indices
-from opensetda.review.decisions import Decisions, Mark
+from opensetda.review.decisions import Decisions, Entry, Mark
 from opensetda.review.queues import USEFUL
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.predictions import PredictionTable
@@ -77,6 +77,16 @@ def rows_by_label(
         in_use.append(label)
         rows.setdefault(label, []).append(place[name])
     return rows
+
+
+def learned_by_fit(table: PredictionTable) -> list[Entry]:
+    """Return the decisions that a run was fitted with."""
+    rows = np.flatnonzero(table.corrected) if table.corrected is not None else np.arange(0)
+    labels = table.labels[rows]
+    return [
+        Entry(rows=tuple(rows[labels == label].tolist()), label=label, list=USEFUL)
+        for label in np.unique(labels).tolist()
+    ]
 
 
 def audit_summary(

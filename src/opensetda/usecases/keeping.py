@@ -102,7 +102,7 @@ def link_to_base(
     if agreement < FEWEST_AGREE:
         warnings.append(
             f"the run before labels only {agreement:.0%} of these targets alike: the target "
-            "changed much; check labels with 'osda review RUN'"
+            "changed much; check its labels"
         )
     without = since_labels(chain)
     if without >= LONGEST_CHAIN:

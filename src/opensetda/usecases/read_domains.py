@@ -131,7 +131,11 @@ def load_tables(
             near(request.source), near(request.target), columns, scratch=scratch
         )
     except ColumnsError as error:
-        raise ColumnsError(error.problems, error.options, request.command) from None
+        command = list(request.command)
+        if "--label-column" in error.options and "--label-column" in command:
+            at = command.index("--label-column")  # with the wrong name
+            del command[at : at + 2]
+        raise ColumnsError(error.problems, error.options, command) from None
     return fit_data(
         request,
         (source, target),

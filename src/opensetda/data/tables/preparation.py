@@ -97,12 +97,7 @@ class ColumnsError(ListedError):
     ) -> None:
         self.problems = problems
         self.options = options
-        words = [*command, *options]
-        if "--label-column" in options and "--label-column" in command:
-            # The wrong name goes; other options that are repeated add to each other.
-            at = words.index("--label-column")
-            del words[at : at + 2]
-        advice = f"{'run instead:' if command else 'add'} {shlex.join(words)}"
+        advice = f"{'run instead:' if command else 'add'} {shlex.join([*command, *options])}"
         lines = [f"{problems[0]}; {advice}"]
         if len(problems) > 1:
             head = f"{len(problems)} problems with the columns of the tables:"
