@@ -184,6 +184,15 @@ class Marks(NamedTuple):
         return np.asarray((self.labels != KNOWN) & (self.labels < len(self.classes)))
 
 
+class TextRows(NamedTuple):
+    """Names as unit rows that may be compared with those of images, see `backbones.clip`."""
+
+    classes: FloatArray
+    """Of the classes of the source, in their order: (C, D)."""
+    unknowns: FloatArray
+    """Of names of what may be unknown: (K, D)."""
+
+
 @dataclass(frozen=True)
 class Domains:
     """What every method is fitted to: labelled rows of the source, and rows of the target.
@@ -191,7 +200,8 @@ class Domains:
     Rows are in canonical order: their content decides it, equal rows of the source by label. `y`
     has the class of each source row, as an index into the sorted `classes`; there is no label of
     a target but the `marks` of a person. What is computed `once` stays with the value: methods
-    that are fitted to the same domains share it.
+    that are fitted to the same domains share it. `texts` are the names of the classes as rows, if
+    images and texts have the same features.
     """
 
     source: Rows
@@ -199,6 +209,7 @@ class Domains:
     target: Rows
     classes: npt.NDArray[Any]
     marks: Marks | None = None
+    texts: TextRows | None = None
     _computed: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
@@ -263,7 +274,13 @@ class Domains:
             return self
         places = first_of_every_class(self.y, self.n_classes, most)
         source = self.source.take(places)
-        return Domains(source, self.y[places], self.target.first(most), self.classes)
+        return Domains(
+            source=source,
+            y=self.y[places],
+            target=self.target.first(most),
+            classes=self.classes,
+            texts=self.texts,
+        )
 
 
 def first_of_every_class(y: IntArray, n_classes: int, most: int) -> IntArray:

@@ -1,4 +1,4 @@
-"""Networks that are neither in our list nor in timm: the user's own, and those of Hugging Face.
+"""Networks that are neither in our list nor in timm: the user's own, of Hugging Face, and CLIP.
 
 A network of one's own is given in Python, or named as a function that makes it, and then named
 again for every later command: nothing that a run folder says is imported.
@@ -22,12 +22,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from opensetda.backbones.recipe import BILINEAR, IMAGENET, Preprocessing, Recipe
+from opensetda.backbones.clip import load_clip
+from opensetda.backbones.recipe import BILINEAR, CLIP_PREFIX, IMAGENET, Preprocessing, Recipe
 from opensetda.backbones.timm_import import TIMM_PREFIX, import_timm
 from opensetda.errors import InputError, one_line
 
 HF_PREFIX = "hf:"
 GIVEN_PREFIX = "own:"
+_PREFIXES = (HF_PREFIX, CLIP_PREFIX, GIVEN_PREFIX)
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _BICUBIC = 3  # among Pillow's resampling filters, as Hugging Face stores them
 
@@ -91,7 +93,7 @@ def use_backbone(backbone: Any) -> str:
         is no module of what it makes of two fixed images.
     """
     if isinstance(backbone, str):
-        if not is_own(backbone) or backbone.startswith((HF_PREFIX, GIVEN_PREFIX)):
+        if not is_own(backbone) or backbone.startswith(_PREFIXES):
             return backbone
         _known[backbone] = _own(backbone, _made_by(backbone))
         return backbone
@@ -106,12 +108,12 @@ def is_own(name: str) -> bool:
     """Return whether a name of a backbone is that of a network of this module."""
     if name.startswith(TIMM_PREFIX):
         return False
-    return name.startswith((HF_PREFIX, GIVEN_PREFIX)) or bool(_FUNCTION.fullmatch(name))
+    return name.startswith(_PREFIXES) or bool(_FUNCTION.fullmatch(name))
 
 
 def own_recipe(name: str, size: int | None, views: int) -> Recipe:
     """Return the recipe of a network; its width is tried out."""
-    if name not in _known and not name.startswith((HF_PREFIX, GIVEN_PREFIX)):
+    if name not in _known and not name.startswith(_PREFIXES):
         use_backbone(name)
     own = _find(name)
     how = own.preprocessing
@@ -138,6 +140,8 @@ def own_network(recipe: Recipe) -> nn.Module:
 def _find(name: str) -> OwnNetwork:
     if name not in _known and name.startswith(HF_PREFIX):
         _known[name] = _own(name, _of_hugging_face(name.removeprefix(HF_PREFIX)))
+    if name not in _known and name.startswith(CLIP_PREFIX):
+        _known[name] = _own(name, load_clip(name.removeprefix(CLIP_PREFIX)))
     if name not in _known:
         how = f"name it again, --backbone {name}"
         if name.startswith(GIVEN_PREFIX):
@@ -205,9 +209,11 @@ def _made_by(name: str) -> Any:
 
 
 def _version(name: str) -> str:
-    if not name.startswith(HF_PREFIX):
-        return ""
-    return str(importlib.metadata.version("transformers"))
+    if name.startswith(HF_PREFIX):
+        return str(importlib.metadata.version("transformers"))
+    if name.startswith(CLIP_PREFIX):
+        return str(importlib.metadata.version("open-clip-torch"))
+    return ""
 
 
 def _of_hugging_face(place: str) -> tuple[nn.Module, Preprocessing]:

@@ -18,6 +18,7 @@ from opensetda.errors import InputError, one_line
 # Increase it when decoding or resizing changes features: older ones are then not used.
 _EXTRACTION_VERSION = 2
 LARGEST_SIDE = 4096
+CLIP_PREFIX = "clip:"  # marks a backbone that also knows texts, see `backbones.clip`
 MOST_VIEWS = 4
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean and std of red, green, blue
 

@@ -21,6 +21,7 @@ from opensetda.methods.daod import DAOD
 from opensetda.methods.fitted import in_blocks
 from opensetda.methods.means.estimator import MovingMeans, SmoothedMeans
 from opensetda.methods.saving import part
+from opensetda.methods.texts import TextMember
 from opensetda.methods.votes import (
     Opinions,
     VoteTable,
@@ -43,6 +44,8 @@ from opensetda.share.report import ESTIMATE, OpennessReport, check_openness, stu
 
 MEMBER_ROWS = 800
 """Rows of each domain that the members are fitted to; they vote on all targets."""
+TEXTS = "names as texts"
+"""The member that compares rows of images with those of the names of classes (`TextMember`)."""
 DISPUTED = 0.2  # warn if members disagree with so many labels, on average
 
 
@@ -167,7 +170,8 @@ class Committee(DomainTransformer, OpenSetClassifier):
     score lies below the share of unknowns, the more for unknown, and the less, the less certain
     that share is. The probabilities are the mean of the votes, in which members that agree with the
     others have more weight (`member_weights`). Where the members agree, labels are right more
-    often.
+    often. Where the names of the classes are rows, too (`Domains.texts`), a further member compares
+    rows with them (`opensetda.methods.texts`).
 
     The parameters `openness` and `unknown_label` are those of `OpenSetClassifier`. A share that is
     given or audited guides the votes; about as many targets are labelled unknown.
@@ -231,6 +235,12 @@ class Committee(DomainTransformer, OpenSetClassifier):
         openness = min(openness, 1 - 1 / (len(domains.target) + 1))
         scalings: dict[str, Scaling] = {}
         scorers: list[nn.Module] = []
+        self.members_ = [seat.name for seat in seats]
+        names = [seat.scaling for seat in seats]
+        if domains.texts is not None:
+            self.members_.append(TEXTS)
+            names.append(NONE)
+        n_members = len(self.members_)
         for number, seat in enumerate(seats, start=1):
             scaling, scaled = Scaling.applied(seat.scaling, sample)
             scalings[seat.scaling] = scaling.of_ordinary
@@ -238,13 +248,16 @@ class Committee(DomainTransformer, OpenSetClassifier):
             scorers.append(member.learn_scorer(scaled, openness))
             if domains.has_target:
                 entry = {"step": number, "member": seat.name}
-                finish_step(self.history_, context.progress, entry, len(seats))
-        self.members_ = [seat.name for seat in seats]
-        names = [seat.scaling for seat in seats]
+                finish_step(self.history_, context.progress, entry, n_members)
+        if domains.texts is not None:
+            scorers.append(TextMember.of(domains.texts, domains.source.width))
+            if domains.has_target:
+                entry = {"step": n_members, "member": TEXTS}
+                finish_step(self.history_, context.progress, entry, n_members)
         self.scorer_ = CommitteeScorer(scalings, names, scorers, domains.n_classes)
         if not domains.has_target:
-            equal = np.full(len(seats), 1 / len(seats))
-            self.scorer_.let_vote([VoteTable.of_nothing() for _ in seats], equal)
+            equal = np.full(n_members, 1 / n_members)
+            self.scorer_.let_vote([VoteTable.of_nothing() for _ in names], equal)
 
     def _label_targets(
         self, target: Rows, scores: Scores | None, report: OpennessReport, is_share_fixed: bool
@@ -317,20 +330,25 @@ class Committee(DomainTransformer, OpenSetClassifier):
 
     def _make_scorer(self, arrays: Mapping[str, Tensor]) -> CommitteeScorer:
         by_name = {seat.name: seat for seat in SEATS}
-        seats = [by_name[name] for name in self.members_]
+        seats = [by_name[name] for name in self.members_ if name != TEXTS]
         scorers: list[nn.Module] = []
         tables: list[VoteTable] = []
         for place, seat in enumerate(seats):
             member = seat.method(scaling=seat.scaling)
             member.classes_ = self.classes_
             scorers.append(member._make_scorer(part(arrays, f"scorers.{place}.")))
+        names = [seat.scaling for seat in seats]
+        if TEXTS in self.members_:
+            own = part(arrays, f"scorers.{len(seats)}.")
+            scorers.append(TextMember(own["classes"], own["unknowns"]))
+            names.append(NONE)
+        for place in range(len(scorers)):
             own = part(arrays, f"tables.{place}.")
             tables.append(VoteTable(own["scores"], own["votes"]))
         scalings = {
             seat.scaling: Scaling(seat.scaling, part(arrays, f"scalings.{seat.scaling}."))
             for seat in seats
         }
-        names = [seat.scaling for seat in seats]
         scorer = CommitteeScorer(scalings, names, scorers, len(self.classes_))
         scorer.let_vote(tables, arrays["weights"].numpy())
         scorer.sharpen(float(arrays["sharpness"]), float(arrays["doubt"]))

@@ -19,6 +19,7 @@ from opensetda.errors import InputError
 SAMPLE = 65_536
 SMALLEST_SAMPLE = 1024
 """Default of the largest number of targets to learn from, and the smallest that is allowed."""
+DEFAULT_PROMPT = "a photo of a {}."
 ARRAY = "array"
 """Stands in place of the path of a domain that was given as an array."""
 
@@ -77,6 +78,26 @@ def parse_openness(text: str) -> float | str:
         f"--openness {text}: give the share of unknowns in the target, a number in [0, 1), "
         f"or 'auto' to have it estimated{hint}"
     )
+
+
+def parse_prompts(given: Sequence[str]) -> tuple[str, ...]:
+    """Return texts as they are given, or the lines of files."""
+    texts: list[str] = []
+    for word in given:
+        if not Path(word).is_file():
+            texts.append(word)
+            continue
+        try:
+            texts += Path(word).read_text(encoding="utf-8-sig").splitlines()
+        except ValueError:
+            raise InputError(f"{word}: not a text file in UTF-8; give one text per line") from None
+    return tuple(text.strip() for text in texts if text.strip())
+
+
+def parse_names(given: Sequence[str]) -> tuple[str, ...]:
+    """Return names that are separated by commas, or the lines of files."""
+    names = [name.strip() for text in parse_prompts(given) for name in text.split(",")]
+    return tuple(name for name in names if name)
 
 
 def documented(group: type) -> None:
@@ -211,7 +232,7 @@ class ImageOptions:
         "Network that turns images into features: efficientnet-lite0 (default) or "
         "efficientnet-lite2, whose weights are bundled, resnet50, vgg19, dinov2-small, "
         "dinov2-base, clip-vit-base, clip-vit-large, convnext-tiny, convnext-base, timm:NAME, "
-        "hf:NAME (Hugging Face), or your own: package.module:function.",
+        "hf:NAME (Hugging Face), clip:NAME (open_clip), or your own: package.module:function.",
     )
     weights: str | None = _image(
         "--weights FILE",
@@ -240,8 +261,34 @@ class ImageOptions:
         "train nothing themselves it is trained on their labels, in rounds.",
     )
 
+    prompts: tuple[str, ...] = _image(
+        "--prompts TEMPLATE",
+        "Let the names of the classes vote, too, in texts such as 'a photo of a {}.': a template, "
+        "repeated, or a file of one per line. With --backbone clip:NAME and committee.",
+        default=(),
+        kind=list[str] | None,
+        parse=parse_prompts,
+    )
+    unknown_prompts: tuple[str, ...] = _image(
+        "--unknown-prompts NAMES",
+        "Names of what may be unknown: a,b, repeated, or a file of one per line. The default of "
+        "--prompts is then 'a photo of a {}.'",
+        default=(),
+        kind=list[str] | None,
+        parse=parse_names,
+    )
+
     def __post_init__(self) -> None:
-        """Turn a network into a name that can be stored."""
+        """Turn a network into a name that can be stored, and check prompts."""
+        for name in ("prompts", "unknown_prompts"):
+            if isinstance(given := getattr(self, name), str):
+                object.__setattr__(self, name, (given,))
+        if self.unknown_prompts and not self.prompts:
+            object.__setattr__(self, "prompts", (DEFAULT_PROMPT,))
+        for template in self.prompts:
+            if "{}" not in template:
+                advice = f"write {{}} for the name, as in '{DEFAULT_PROMPT}'"
+                raise InputError(f"--prompts {template!r}: {advice}")
         if self.backbone is not None and not isinstance(self.backbone, str):
             from opensetda.backbones.own import use_backbone
 

@@ -74,12 +74,22 @@ def adapt(
         identity=secrets.token_hex(16),
         source=absolute(folder.path),
         target=absolute(target) if is_path else ARRAY,
-        images=asdict(images),
+        images=asdict(images) | _prompts_of(folder, images, options.get("method")),
         adapts=True,
         report=report,
         command=tuple(command),
     )
     return start(request, Path(out), None if is_path else target, listener)
+
+
+def _prompts_of(folder: RunFolder, images: ImageOptions, method: str | None) -> dict[str, Any]:
+    """Return the prompts of a run, if the method stays."""
+    if images.prompts:
+        raise InputError("--prompts: those of the run are used; leave it out")
+    names = ("prompts", "unknown_prompts")
+    if method not in (None, folder.settings["method"]):
+        return {}
+    return {name: tuple(folder.settings["settings"].get(name, ())) for name in names}
 
 
 def _check_backbone(folder: RunFolder, given: str | None) -> None:

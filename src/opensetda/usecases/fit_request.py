@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
+from opensetda.backbones.recipe import CLIP_PREFIX
 from opensetda.data.names import check_exists
 from opensetda.errors import InputError, choice
 from opensetda.runs import folder as files
@@ -68,6 +69,7 @@ def check_request(request: FitRequest, out: Path) -> None:
         raise InputError("--tensorboard: not installed; pip install 'opensetda[tensorboard]'")
     split_rejector(request.method)
     _check_paths(request, out)
+    _check_prompts(request)
     if request.corrections is not None:
         from opensetda.usecases.corrections import check_corrections
 
@@ -82,6 +84,23 @@ def check_request(request: FitRequest, out: Path) -> None:
         # Only the method itself knows its settings, and it imports torch.
         build_method(**request.method_arguments())
         check_finetuning(request.method, request.settings, trains)
+
+
+def _check_prompts(request: FitRequest) -> None:
+    """Raise an `InputError` for prompts that nothing could be made of."""
+    images = request.images
+    if not images.prompts:
+        return
+    if not request.adapts and not (images.backbone or "").startswith(CLIP_PREFIX):
+        backbone = images.backbone or "the default backbone"
+        raise InputError(
+            f"--prompts: {backbone} knows no texts; add --backbone {CLIP_PREFIX}FOLDER"
+        )
+    if request.method != "committee":
+        raise InputError(f"--prompts: not with {request.method}; leave out --method, or --prompts")
+    if images.finetune is not None:
+        problem = "a backbone that is trained no longer fits its texts"
+        raise InputError(f"--prompts: {problem}; leave out --finetune, or --prompts")
 
 
 def _check_paths(request: FitRequest, out: Path) -> None:

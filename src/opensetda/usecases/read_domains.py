@@ -44,7 +44,16 @@ Domains = tuple[FeatureTable, FeatureTable]
 _CHUNK = 4096
 # Fields of the options, by what they are for.
 _FOR_TABLES = ("id", "drop", "keep", "one_hot", "impute", "features")
-_FOR_IMAGES = ("backbone", "weights", "size", "strict", "finetune", "root")
+_FOR_IMAGES = (
+    "backbone",
+    "weights",
+    "size",
+    "strict",
+    "finetune",
+    "prompts",
+    "unknown_prompts",
+    "root",
+)
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,25 @@ def _all_settings(request: FitRequest) -> dict[str, Any]:
     settings = full_settings(request.method, preset, request.settings)
     if request.images.finetune:
         settings["finetune"] = asdict(finetune_settings(request.method, request.settings))
+    if request.images.prompts:
+        settings["prompts"] = list(request.images.prompts)
+        settings["unknown_prompts"] = list(request.images.unknown_prompts)
     return settings
+
+
+def _with_texts(domains: Domains, data: FitData, request: FitRequest) -> Domains:
+    """Return domains with the names of the classes as rows."""
+    from opensetda.backbones.clip import text_rows
+    from opensetda.backbones.own import own_network
+
+    assert data.recipe is not None, "options for images are refused for tables"
+    classes = [str(name) for name in domains.classes]
+    unknowns = request.images.unknown_prompts
+    if both := sorted({*classes}.intersection(unknowns)):
+        raise InputError(f"--unknown-prompts: {both[0]} is a class of the source; leave it out")
+    network = own_network(data.recipe)
+    texts = text_rows(network, classes, request.images.prompts, unknowns)
+    return replace(domains, texts=texts)
 
 
 def _learn(
@@ -137,6 +155,8 @@ def _learn(
     domains = read_rows_of(
         data.source, data.labels, data.target, request.unknown_label, sample, corrections
     )
+    if request.images.prompts:
+        domains = _with_texts(domains, data, request)
     with listener.training(request.method) as told:
         listener.stage(f"learning, {request.method}")
         context = FitContext(
