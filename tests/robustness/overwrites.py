@@ -53,7 +53,7 @@ def overwritten(scene: Path, place: Path, name: str, number: int) -> str:
     last, is_saved = review(REVIEW, place, label)
     saved.extend([label] * is_saved)
     faults = [ended.fault() for ended in (*ends, last)]
-    return next(filter(None, faults), "") or lost(place, saved, fit.ended(1).code)
+    return next(filter(None, faults), "") or lost(place, scene, saved, fit.ended(1).code)
 
 
 def _wait_for(process: Running) -> None:
@@ -68,7 +68,7 @@ def _ended(process: Running) -> Ended:
     return process.ended(20)
 
 
-def lost(place: Path, saved: list[str], code: int | None) -> str:
+def lost(place: Path, scene: Path, saved: list[str], code: int | None) -> str:
     """Return which decisions are nowhere, or in a folder of another run, or ""."""
     logs = [*place.glob("run/review.jsonl"), *place.glob("run.reviewed*/review.jsonl")]
     texts = {log: log.read_text() for log in logs}
@@ -84,4 +84,4 @@ def lost(place: Path, saved: list[str], code: int | None) -> str:
         again = run(f"review {log.parent.relative_to(place)} --no-browser", place)
         if again.code:
             return f"{again.command}: {again.errors[-300:]!r}"
-    return broken_manifest(place) or left_behind(place)
+    return broken_manifest(place) or left_behind(place, scene)

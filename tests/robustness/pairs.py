@@ -76,6 +76,7 @@ SMALL = tuple(_SMALL)
 # Files that are written into a run later, each of them alone; they belong to its predictions.
 _LATER = ("report.html", "map.parquet", "review.jsonl", "corrections.csv", "manifest.json")
 _NOT_LISTED = ("report.html", "review.jsonl", "corrections.csv", "manifest.json")
+_KEPT_RUN = "run.reviewed/"
 _TEXTS = (".html", ".json", ".jsonl", ".csv", ".md", ".py")
 # Times, seconds, memory, names drawn at random, and command lines.
 _VARYING = re.compile(
@@ -108,7 +109,8 @@ def at_once(scene: Path, place: Path, name: str, number: int) -> str:
     elif damaged:
         fault = f"a whole run is called damaged: {damaged[0][-300:]!r}"
     else:
-        fault = broken_manifest(place) or left_behind(place) or unlike(found, succeeded, orders)
+        fault = broken_manifest(place) or left_behind(place, scene)
+        fault = fault or unlike(found, succeeded, orders)
     tell = "; ".join(f"{ended.command}: exit code {ended.code}" for ended, _ in ends)
     return fault and f"{tell}, the second after {wait:.2f} s: {fault}"
 
@@ -116,6 +118,11 @@ def at_once(scene: Path, place: Path, name: str, number: int) -> str:
 def unlike(found: State, succeeded: tuple[bool, bool], orders: list[Order]) -> str:
     """Return what no order of two commands gives, or ""."""
     fitting = [order for order in orders if order.succeeded == succeeded]
+    others = _without_kept_run(found, orders[0].state)
+    if len(others) < len(found):
+        # The review went on in the kept run: beside it there is what the other command gives alone.
+        found = others
+        fitting = orders
     now = _at_once_written(found)
     same = [order for order in fitting if _at_once_written(order.state) == now]
     if not same:
@@ -133,6 +140,16 @@ def unlike(found: State, succeeded: tuple[bool, bool], orders: list[Order]) -> s
         which = sorted(found.keys() ^ same[0].state.keys())
         return f"no order with success {succeeded} gives these files: {which} more or less"
     return ""
+
+
+def _without_kept_run(found: State, before: State) -> State:
+    """Leave out the run that was there before, if it is kept because it was under review."""
+    kept = {path: digest for path, digest in found.items() if path.startswith(_KEPT_RUN)}
+    own = {path.removeprefix(_KEPT_RUN): digest for path, digest in kept.items()}
+    earlier = {path[4:]: digest for path, digest in before.items() if path.startswith("run/")}
+    if not kept or _at_once_written(own) != _at_once_written(earlier):
+        return found
+    return {path: digest for path, digest in found.items() if path not in kept}
 
 
 def _at_once_written(files: State) -> State:
@@ -161,11 +178,12 @@ def broken_manifest(place: Path) -> str:
     return ""
 
 
-def left_behind(place: Path) -> str:
-    """Return what a writer that has ended left behind, or ""."""
+def left_behind(place: Path, scene: Path) -> str:
+    """Return what a writer left behind, or ""; the scene itself has some of a killed one."""
     marks = (".partial", ".replaced", ".scratch")
     paths = (path for path in place.rglob(".*") if any(mark in path.name for mark in marks))
-    left = sorted(str(path.relative_to(place)) for path in paths)
+    names = [path.relative_to(place) for path in paths]
+    left = sorted(str(name) for name in names if not (scene / name).exists())
     return f"left behind {left[:5]}" if left else ""
 
 

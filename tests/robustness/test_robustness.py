@@ -98,5 +98,5 @@ def test_decisions_that_are_lost_or_beside_another_run_are_seen(tmp_path):
     (run := tmp_path / "run").mkdir()
     (run / "settings.json").write_text(json.dumps({"identity": "new"}))
     (run / "review.jsonl").write_text('{"identity": "old"}\n{"label": "newt"}\n')
-    assert "1 of 2" in overwrites.lost(tmp_path, ["newt", "toad"], 0)
-    assert "another run" in overwrites.lost(tmp_path, ["newt"], 0)
+    assert "1 of 2" in overwrites.lost(tmp_path, tmp_path, ["newt", "toad"], 0)
+    assert "another run" in overwrites.lost(tmp_path, tmp_path, ["newt"], 0)
