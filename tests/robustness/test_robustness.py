@@ -89,14 +89,14 @@ def test_a_file_that_a_manifest_lacks_or_lists_wrongly_is_seen(tmp_path):
         assert bool(fault) == bool(pairs.broken_manifest(tmp_path))
     (run / "manifest.json").write_text(json.dumps({"files": {}}))
     assert "settings.json" in pairs.broken_manifest(tmp_path)
-    assert pairs.left_behind(tmp_path) == ""
+    assert pairs.left_behind(tmp_path, tmp_path / "scene") == ""
     (run / ".report.partial.html").write_text("")
-    assert "report" in pairs.left_behind(tmp_path)
+    assert "report" in pairs.left_behind(tmp_path, tmp_path / "scene")
 
 
 def test_decisions_that_are_lost_or_beside_another_run_are_seen(tmp_path):
     (run := tmp_path / "run").mkdir()
     (run / "settings.json").write_text(json.dumps({"identity": "new"}))
     (run / "review.jsonl").write_text('{"identity": "old"}\n{"label": "newt"}\n')
-    assert "1 of 2" in overwrites.lost(tmp_path, tmp_path, ["newt", "toad"], 0)
-    assert "another run" in overwrites.lost(tmp_path, tmp_path, ["newt"], 0)
+    assert "1 of 2" in overwrites.lost(tmp_path, tmp_path / "scene", ["newt", "toad"], 0)
+    assert "another run" in overwrites.lost(tmp_path, tmp_path / "scene", ["newt"], 0)
