@@ -11,6 +11,8 @@ drift   a run is fitted (moving-means) to half of a domain; 200 rows of the othe
         domain, and of the other half with a tenth of an unknown class that the run never saw
 adapt   HOS of a fit with the source, and of `adapt` from a run on another target, by what it kept
 chain   the last target of a chain: step by step, from the first run, and fitted with the source
+source-free   SF-PGL from a run of pgl on another target, and from one on source rows held out (the
+        weights know the source alone), beside pgl with the source and from rows that were kept
 """
 
 from __future__ import annotations
@@ -52,6 +54,13 @@ CHAINS = {
     "office31-resnet50": ["amazon", "webcam", "dslr"],
     "gas": GAS,
 }
+# What is changed of the preset sf-pgl.
+CHANGES: dict[str, dict[str, float]] = {
+    "sf-pgl": {},
+    "sf-pgl, eta .02": {"entropy_weight": 0.02},
+    "sf-pgl, rates x 10": {"graph_rate": 5e-4, "backbone_rate": 1e-4},
+}
+SOURCE_FREE = ("source", "rows", *CHANGES, "sf-pgl from the source")
 Key = tuple[str, str, str, str, str]
 
 
@@ -205,6 +214,50 @@ def measure_chain(tasks: TaskSet, figures: Figures) -> None:
             )
 
 
+def measure_source_free(tasks: TaskSet, number: int, figures: Figures) -> None:
+    """Compare SF-PGL with `pgl` from the source, and from rows that a run kept."""
+    name = tasks.tasks[number]
+    if not tasks.name.startswith("office31"):
+        return
+    task = tasks.read(name)
+    same_source = [one for one in tasks.tasks if one.split("-")[0] == name.split("-")[0]]
+    earlier = tasks.read(next(one for one in same_source if one != name))
+    X, truth = capped_target(task)
+    rows = drawn(len(task.source_features), SOURCES, 0)
+    of_source = task.source_features[rows], task.source_labels[rows]
+
+    def key(how: str) -> Key:
+        return ("source-free", tasks.name, name, "pgl", how)
+
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        chained = ("sf-pgl", "rows", "sf-pgl, eta .02", "sf-pgl, rates x 10")
+        if any(key(how) not in figures for how in chained):
+            run = fitted(earlier, place / "run", method="pgl")
+            for how in chained:
+                if key(how) in figures:
+                    continue
+                options = {} if how == "rows" else {"preset": "sf-pgl", "settings": CHANGES[how]}
+                adapted = adapt(run, X, place / how, **options)
+                figures.keep(hos(adapted, truth), *key(how))
+        if key("source") not in figures:
+            figures.keep(hos(fitted(task, place / "fit", method="pgl"), truth), *key("source"))
+        if key("sf-pgl from the source") not in figures:
+            # Half of the source, unlabelled, is the target: no weight has seen another domain.
+            half = np.random.default_rng(2).permutation(len(rows))
+            target = of_source[0][half[: len(half) // 2]]
+            left = half[len(half) // 2 :]
+            run = fit(
+                (of_source[0][left], np.asarray(of_source[1])[left]),
+                target,
+                place / "alone",
+                method="pgl",
+                openness=0.0,
+            )
+            adapted = adapt(run, X, place / "from-alone", preset="sf-pgl")
+            figures.keep(hos(adapted, truth), *key("sf-pgl from the source"))
+
+
 @contextmanager
 def timed(figures: Figures, *key: str) -> Iterator[None]:
     """Keep the seconds that the block takes, on the clock and of the processors."""
@@ -289,6 +342,12 @@ def tables(figures: Figures) -> dict[str, str | None]:
             lines.append([suite, " to ".join(names), method, *map(_number, values)])
     head = ["suite", "chain", "method", "step by step", "from the first run", "with the source"]
     found["adapting-chain"] = markdown(head, lines)
+    keys = [key for key in figures.values if key[0] == "source-free"]
+    lines = []
+    for suite, task in dict.fromkeys((key[1], key[2]) for key in keys):
+        own = [figures.values.get(("source-free", suite, task, "pgl", how)) for how in SOURCE_FREE]
+        lines.append([suite, task, *map(_number, own)])
+    found["adapting-source-free"] = markdown(["suite", "task", *SOURCE_FREE], lines)
     return found
 
 
@@ -322,6 +381,8 @@ def measure(options: argparse.Namespace, figures: Figures) -> None:
                     measure_chain(tasks, figures)
                 elif part == "adapt":
                     measure_adapt(tasks, number, figures)
+                elif part == "source-free":
+                    measure_source_free(tasks, number, figures)
                 else:
                     measure_drift(tasks, number, figures)
 
@@ -329,7 +390,7 @@ def measure(options: argparse.Namespace, figures: Figures) -> None:
 def main() -> None:
     """Measure, show and write."""
     parser = argparse.ArgumentParser(description="Adapt, drift and chains, see the top of the file")
-    parser.add_argument("parts", nargs="*", help="drift, adapt, chain, time")
+    parser.add_argument("parts", nargs="*", help="drift, adapt, chain, source-free, time")
     parser.add_argument("--suites", nargs="+", default=list(SUITES), choices=SUITES)
     parser.add_argument("--tasks", type=int, default=TASKS)
     parser.add_argument("--data", type=Path, default=DATA)

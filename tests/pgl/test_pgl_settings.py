@@ -87,7 +87,9 @@ def test_presets_follow_the_paper_and_then_the_authors():
         # What is ours is switched off, or changes no more than how samples are scored.
         default = PGLSettings().to_dict()
         off = {"components", "whitening", "scale", "embedding_weight", "unknown_weight", "draws"}
-        assert ours == off
+        of_a_source_free_training = {"source_free", "node_weight", "entropy_weight"}
+        assert ours == off | of_a_source_free_training
+        assert not settings["source_free"]
         assert all(settings[name] == default[name] for name in ours)
         assert (settings["components"], settings["scale"], settings["unknown_weight"]) == (
             None,
@@ -142,7 +144,8 @@ def test_the_default_keeps_the_losses_and_episodes_of_the_paper():
     assert all(getattr(settings, name) == getattr(paper, name) for name in kept)
     assert (settings.last_step, paper.last_step) == (5, 7)
     assert (settings.reject, paper.reject) == ("all", "stop-step")
-    assert list(PRESETS) == ["default", "end-to-end", "office-home", "visda-17", "syn2real-o"]
+    papers = ["office-home", "visda-17", "syn2real-o"]
+    assert list(PRESETS) == ["default", "end-to-end", *papers, "sf-pgl"]
 
 
 def test_the_ablation_without_progressive_steps_is_that_of_the_paper():
@@ -154,7 +157,7 @@ def test_every_ablation_changes_every_preset():
     for preset in PRESETS:
         settings = PGLSettings.preset(preset)
         for name, changes in ABLATIONS.items():
-            is_without_it = (preset, name) == ("end-to-end", "no-adversary")
+            is_without_it = preset in ("end-to-end", "sf-pgl") and name == "no-adversary"
             same = settings.with_changes(changes) == settings
             assert same == is_without_it, (preset, name)
 

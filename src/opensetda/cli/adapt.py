@@ -40,6 +40,7 @@ def adapt(
     images: Annotated[ImageOptions, Fields("backbone cache strict", "backbone")],
     openness: Annotated[str, option_of_fit("openness")] = "auto",
     method: Annotated[str | None, of_method("--method NAME", _METHOD_HELP)] = None,
+    preset: Annotated[str | None, option_of_fit("preset")] = None,
     settings: Annotated[list[str] | None, option_of_fit("settings")] = None,
     seed: Annotated[int | None, of_method("--seed NUMBER", _SEED_HELP, low=0)] = None,
     sample: Annotated[int | None, option_of_fit("sample")] = None,
@@ -56,6 +57,8 @@ def adapt(
       osda adapt run april/ --out run-april
 
       osda adapt run april.csv --out run-april --keep-source none
+
+      osda adapt run april.csv --out run-april --preset sf-pgl
 
     The new run is like one of 'osda fit': review it, predict with it, adapt it
     again. Columns, backbone, method and settings are those of RUN, whose marks
@@ -79,6 +82,7 @@ def adapt(
         tables=tables,
         openness=parse_openness(openness),
         method=method,
+        preset=preset,
         settings=parse_settings(settings),
         seed=seed,
         sample=sample,

@@ -104,6 +104,10 @@ class Alignment(nn.Module):
         self.source_mean = torch.from_numpy(of_source)
         self.target_mean = torch.from_numpy(of_target)
 
+    def refit_target(self, target: Rows) -> None:
+        """Compute the mean of another target; the source and the axes stay."""
+        self.target_mean = torch.from_numpy(_means(target, target)[1])
+
     def forward(self, x: Tensor, of_source: bool = False) -> Tensor:
         """Transform rows of the target, or of the source: (n, D) -> (n, d)."""
         x = self.centred(x, of_source)

@@ -10,8 +10,8 @@ Reading order:
 6. `training`: train on episodes, label all targets, mix them in, train again.
 7. `estimator`: the scikit-learn classifier around it.
 
-`taught` has what is ours: another method ranks the targets. `EQUATIONS` maps the numbered
-equations of the paper to the code.
+`taught` has what is ours: another method ranks the targets; `source_free` goes on from a run
+without its source. `EQUATIONS` maps the numbered equations of the paper to the code.
 """
 
 EQUATIONS: dict[int, str | None] = {

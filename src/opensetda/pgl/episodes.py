@@ -37,8 +37,10 @@ class EpisodeSampler:
         \tilde\tau_t = \{(x_k, \tilde y_k)\}^{C m \alpha} \sim Q^t(x|\tilde y) \\
         \tau_t &= \{x_j\}^C \sim Q^t_X
 
-    A class or target with fewer samples than slots is drawn with replacement. Without targets
-    there are no queries. With `query_labels` those with a pseudo-label of a class have it.
+    A class or target with fewer samples than slots is drawn with replacement. Where a class has no
+    source sample, all its slots hold targets; if it has none either, it has no slots. There are as
+    many queries as slots, and none without targets. With `query_labels` those with a
+    pseudo-label of a class have it.
     """
 
     def __init__(
@@ -57,6 +59,8 @@ class EpisodeSampler:
         self.query_labels = np.where(is_hidden, UNLABELLED, pseudo_labels)
         self.source_of = [np.flatnonzero(source_labels == c) for c in range(n_classes)]
         self.target_of = [np.flatnonzero(pseudo_labels == c) for c in range(n_classes)]
+        labelled = np.concatenate([source_labels, pseudo_labels])
+        self.has_members = np.isin(np.arange(n_classes), labelled)
 
     def draw(self, rng: Generator) -> Episodes:
         """Draw the nodes of one graph: the support, then the queries."""
@@ -73,11 +77,20 @@ class EpisodeSampler:
         rows = np.empty(replaced.shape, dtype=np.intp)
         pools = zip(self.source_of, self.target_of, strict=True)
         for slots, by_target, (sources, targets) in zip(rows, replaced, pools, strict=True):
+            by_target |= len(sources) == 0
             by_target &= len(targets) > 0
+            if not len(sources) + len(targets):
+                continue
             slots[by_target] = _draw(targets, int(by_target.sum()), rng)
             slots[~by_target] = _draw(sources, int((~by_target).sum()), rng)
         labels = np.repeat(np.arange(len(rows)), self.episodes)
-        return Episodes(rows.ravel(), replaced.ravel(), labels, np.zeros(labels.shape, dtype=bool))
+        filled = np.repeat(self.has_members, self.episodes)
+        return Episodes(
+            rows=rows.ravel()[filled],
+            is_target=replaced.ravel()[filled],
+            labels=labels[filled],
+            is_unknown=np.zeros(int(filled.sum()), dtype=bool),
+        )
 
 
 def _draw(pool: IntArray, count: int, rng: Generator) -> IntArray:

@@ -19,6 +19,7 @@ from opensetda.methods.inputs import TunedImages
 from opensetda.methods.rankers import choose_views, usual_ranker
 from opensetda.pgl.presets import PRESETS
 from opensetda.pgl.settings import PGLSettings
+from opensetda.pgl.source_free import SourceFreeTraining, earlier_graph, source_free_inputs
 from opensetda.pgl.taught import TaughtGraph, Teacher, taught_inputs
 from opensetda.pgl.training import ProgressiveTraining
 from opensetda.rows import Domains
@@ -36,10 +37,11 @@ class PGLClassifier(DomainTransformer, OpenSetClassifier):
     openness : float, "auto" or "preset", default="auto"
         beta, the share of unknowns in the target, in [0, 1); "auto" estimates it without labels,
         "preset" takes the paper's value.
-    preset : {"default", "end-to-end", "office-home", "visda-17", "syn2real-o"}, default="default"
+    preset : {"default", "end-to-end", "office-home", "visda-17", "syn2real-o", "sf-pgl"}, \
+            default="default"
         The paper's settings for one of its datasets, and where it is silent those of its authors'
         code; "default" and "end-to-end" are ours, for feature rows and for a backbone that is
-        trained.
+        trained; "sf-pgl" goes on from a run, see `opensetda.usecases.adapt`.
     settings : mapping, optional
         Changes to the preset by name, as in ``{"steps": 10, "edge_weight": 0}``; see `PGLSettings`.
     scaling : {"none", "standard", "ranks"}, default="none"
@@ -107,6 +109,9 @@ class PGLClassifier(DomainTransformer, OpenSetClassifier):
 
     def _learn(self, domains: Domains, share: float, context: FitContext) -> Scores | None:
         self.settings_ = settings = self._all_settings()
+        if settings.source_free:
+            self._learn_source_free(domains, share, context)
+            return None
         inputs = taught_inputs(domains, settings, context.images)
         teacher = None
         if settings.ranking != "softmax" and domains.has_target:
@@ -120,20 +125,42 @@ class PGLClassifier(DomainTransformer, OpenSetClassifier):
             n_classes=domains.n_classes,
             share=share,
             settings=settings,
-            seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
+            seed=self._seed(),
             context=context,
             teacher=teacher,
         )
-        training.run()
-        self.history_ = training.history
-        self.scorer_ = training.graph
-        if training.step_labels:
-            self.step_labels_ = np.stack(training.step_labels)
+        self._run(training)
         if inputs.learned is None or not domains.has_target:
             return None
         # The rows of the targets are the features of the trained backbone now.
         self.scorer_ = self.scorer_.cpu().double().eval()
         return self._score_scaled(torch.from_numpy(inputs.raw_targets(len(domains.target))))
+
+    def _learn_source_free(self, domains: Domains, share: float, context: FitContext) -> None:
+        """Learn from the targets alone, see `opensetda.pgl.source_free`."""
+        graph = earlier_graph(context.earlier, domains, self.settings_)
+        training = SourceFreeTraining(
+            inputs=source_free_inputs(domains, graph),
+            source_labels=domains.y[:0],
+            n_classes=domains.n_classes,
+            share=share,
+            settings=self.settings_,
+            seed=self._seed(),
+            context=context,
+            earlier=graph,
+        )
+        self._run(training)
+
+    def _seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _run(self, training: ProgressiveTraining) -> None:
+        """Run a training, and keep what it found."""
+        training.run()
+        self.history_ = training.history
+        self.scorer_ = training.graph
+        if training.step_labels:
+            self.step_labels_ = np.stack(training.step_labels)
 
     def _make_scorer(self, arrays: Mapping[str, Tensor]) -> TaughtGraph:
         self.settings_ = self._all_settings()

@@ -52,6 +52,8 @@ class PGLSettings:
     """Dropout rate in the node network (paper)."""
     focusing: Weight = 2.0
     """rho: exponent of the focal loss; 0 is the negative log-likelihood (paper)."""
+    node_weight: Weight = 1.0
+    """Weight of the node loss of a source-free training (ours)."""
     edge_weight: Weight = 0.3
     """mu: weight of the edge loss (paper)."""
     adversary_weight: Weight = 0.4
@@ -99,6 +101,10 @@ class PGLSettings:
     they are unlabelled (paper)."""
     unknown_weight: Weight = 0.0
     """Weight of the loss that makes pseudo-unknown queries equally likely in all classes (ours)."""
+    source_free: bool = False
+    """SF-PGL: start from the weights of a run and learn from a new target alone (ours)."""
+    entropy_weight: Weight = 0.0
+    """eta: weight of the entropy of unlabelled nodes in a source-free training (ours)."""
     draws: Count = 3
     """K: support graphs that score a sample; its probabilities are their mean (ours)."""
 

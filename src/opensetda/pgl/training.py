@@ -19,7 +19,7 @@ from opensetda.methods.pseudo_labels import UNLABELLED, rank_pseudo_labels
 from opensetda.pgl.checkpoints import StepCheckpoints, load_step
 from opensetda.pgl.episodes import Episodes, EpisodeSampler
 from opensetda.pgl.losses import graph_losses
-from opensetda.pgl.network import PGLNetwork
+from opensetda.pgl.network import GraphOutput, PGLNetwork
 from opensetda.pgl.scoring import SupportGraph
 from opensetda.pgl.settings import PGLSettings
 from opensetda.pgl.taught import TaughtGraph, Teacher
@@ -91,8 +91,8 @@ class ProgressiveTraining:
         """Run all steps, or those after the latest checkpoint."""
         with torch.random.fork_rng(devices=[]):
             self._continue()
-            if self.teacher is not None and not self.history:
-                self._run_taught_step(self.teacher)
+            if self.first_step == 2 and not self.history:
+                self._run_untrained_step()
             for step in range(len(self.history) + 1, self.last_step + 1):
                 self._run_step(step)
                 if step < self.last_step:
@@ -100,14 +100,19 @@ class ProgressiveTraining:
                         self._trained(), self.pseudo_labels, self.step_labels, self.history
                     )
 
-    def _run_taught_step(self, teacher: Teacher) -> None:
-        """Let the teacher label all targets, before anything is trained."""
+    def _run_untrained_step(self) -> None:
+        """Label all targets before anything is trained."""
         started = time.perf_counter()
-        known, nearest = teacher.rank(self.inputs)
+        known, nearest = self._rank_untrained()
         entry = self._label_targets(1, known, nearest)
         entry |= {"step": 1, "steps": self.last_step, "loss": None}
         entry["seconds"] = time.perf_counter() - started
         finish_step(self.history, self.context.progress, entry, self.last_step)
+
+    def _rank_untrained(self) -> tuple[Vector, IntArray]:
+        """Return known scores and nearest classes of the targets, as the teacher sees them."""
+        assert self.teacher is not None
+        return self.teacher.rank(self.inputs)
 
     def _run_step(self, step: int) -> None:
         settings = self.settings
@@ -167,14 +172,7 @@ class ProgressiveTraining:
                 torch.from_numpy(array).to(self.device) for array in sampler.draw(rng)
             )
             output = self.network(self.inputs.of_graph(rows, is_target, rng))
-            losses = graph_losses(
-                self.network,
-                output,
-                labels=labels,
-                is_target=is_target,
-                is_unknown=is_unknown,
-                settings=settings,
-            )
+            losses = self._losses(output, labels, is_target, is_unknown)
             whole = torch.stack(list(losses.values())).sum()
             whole.backward()  # type: ignore[no-untyped-call]
             average_gradients(p for group in optimiser.param_groups for p in group["params"])
@@ -189,6 +187,11 @@ class ProgressiveTraining:
                 self.context.progress(event)
         average_buffers(self._trained())
         return {name: value / total for name, value in sums.items()}, total
+
+    def _losses(
+        self, output: GraphOutput, labels: Tensor, is_target: Tensor, is_unknown: Tensor
+    ) -> dict[str, Tensor]:
+        return graph_losses(self.network, output, labels, is_target, is_unknown, self.settings)
 
     def _new_optimiser(self) -> torch.optim.Adam:
         """Return Adam with two groups: the backbone has a smaller learning rate than the rest."""
@@ -240,9 +243,7 @@ class ProgressiveTraining:
         )
         if taught is not None:
             known, nearest = taught
-        self.pseudo_labels = labels = rank_pseudo_labels(
-            known, nearest, self.share, settings.progress(step), self.n_classes
-        )
+        self.pseudo_labels = labels = self._choose(step, known, nearest)
         n_unknown = int((labels == self.n_classes).sum())
         changed = [float((a != b).mean()) for a, b in pairwise(self.step_labels[-2:])]
         return {
@@ -251,6 +252,11 @@ class ProgressiveTraining:
             "mean_score": mean_score,
             "changed": changed[0] if changed else None,
         }
+
+    def _choose(self, step: int, known: Vector, nearest: IntArray) -> IntArray:
+        """Return the pseudo-labels after a step (Eq. 6)."""
+        progress = self.settings.progress(step)
+        return rank_pseudo_labels(known, nearest, self.share, progress, self.n_classes)
 
     def _score(self, start: int, stop: int) -> Tensor:
         """Return the known scores of some targets, and their nearest classes: (n, 2)."""

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from opensetda.errors import InputError
+from opensetda.pgl.presets import SHAPE
 from opensetda.progress import RunListener
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.options import ARRAY, ImageOptions, absolute
 from opensetda.system import default_cache_folder
-from opensetda.usecases.fit_request import make_request
+from opensetda.usecases.fit_request import is_source_free, make_request
 from opensetda.usecases.fit_run import FittedRun, start
 from opensetda.usecases.keeping import kept_source
 from opensetda.usecases.predict_samples import Run, give_backbone, open_run
@@ -50,7 +51,8 @@ def adapt(
     report, command, listener
         As in `fit`.
     **options
-        Options of `fit`: method, openness, settings, seed, scaling, sample, corrections (of the
+        Options of `fit`: method, openness, preset ("sf-pgl" goes on from the weights of a run of
+        `pgl`, without any row of the source), settings, seed, scaling, sample, corrections (of the
         new target), keep_source, unknown_label, overwrite, and tables (a `TableOptions`).
 
     Raises
@@ -59,18 +61,23 @@ def adapt(
         The run kept nothing of its source, or wrong input; nothing is left behind.
     """
     folder = open_run(run)
-    kept = kept_source(folder)
     for name in options.keys() & {"adapts", "tensorboard"}:
         raise InputError(f"adapt: no option {name!r}; leave it out")
+    of_run = _as_in(folder, options)
+    preset = of_run.get("preset")
+    source_free = is_source_free(of_run["method"], preset, of_run.get("settings", {}))
+    kept = kept_source(folder, source_free)
     if options.get("keep_source") is None:
         options["keep_source"] = kept.how
-    if kept.how == "statistics" and options["keep_source"] == "rows":
-        raise InputError(f"--keep-source rows: {folder.path} kept statistics only; leave it out")
+    if kept.how not in ("rows", options["keep_source"]) and options["keep_source"] != "none":
+        asked = f"--keep-source {options['keep_source']}"
+        only = "statistics only" if kept.how == "statistics" else "nothing of its source"
+        raise InputError(f"{asked}: {folder.path} kept {only}; leave it out")
     images = images or ImageOptions(cache=absolute(default_cache_folder()))
     _check_backbone(folder, images.backbone)
     is_path = isinstance(target, str | Path)
     request = make_request(
-        _as_in(folder, options),
+        of_run | {"keep_source": options["keep_source"]},
         identity=secrets.token_hex(16),
         source=absolute(folder.path),
         target=absolute(target) if is_path else ARRAY,
@@ -118,5 +125,10 @@ def _as_in(folder: RunFolder, options: Mapping[str, Any]) -> dict[str, Any]:
     given.setdefault("scaling", scaling)
     if preset is not None:
         given.setdefault("preset", preset)
+    changed = given.get("preset", preset) != preset
+    if is_source_free("pgl" if preset else "", given.get("preset"), given.get("settings", {})):
+        # The weights decide the shape; what else was changed belongs to the preset of the run.
+        shape = {name: folder.settings["settings"][name] for name in SHAPE}
+        own = shape if changed else own | shape
     given["settings"] = own | given.get("settings", {})
     return given

@@ -6,6 +6,7 @@ Nothing heavy is imported as long as nothing was given that only the method can 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from opensetda.backbones.recipe import CLIP_PREFIX
 from opensetda.data.names import check_exists
 from opensetda.errors import InputError, choice
+from opensetda.pgl.settings import PGLSettings
 from opensetda.runs import folder as files
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.options import (
@@ -74,10 +76,13 @@ def check_request(request: FitRequest, out: Path) -> None:
         from opensetda.usecases.corrections import check_corrections
 
         check_corrections(near(request.corrections))
+    source_free = is_source_free(request.method, request.preset, request.settings)
     if request.adapts:
         from opensetda.usecases.keeping import kept_source
 
-        kept_source(RunFolder.open(near(request.source)))
+        kept_source(RunFolder.open(near(request.source)), source_free)
+    elif source_free:
+        raise InputError("source_free: starts from a run of pgl; use 'osda adapt'")
     trains = request.images.finetune is not None
     asked = (request.settings, request.preset, request.scaling, "+" in request.method)
     if trains or any(asked) or request.openness != "auto":
@@ -101,6 +106,15 @@ def _check_prompts(request: FitRequest) -> None:
     if images.finetune is not None:
         problem = "a backbone that is trained no longer fits its texts"
         raise InputError(f"--prompts: {problem}; leave out --finetune, or --prompts")
+
+
+def is_source_free(method: str, preset: str | None, settings: Mapping[str, Any]) -> bool:
+    """Return whether a method goes on from the weights of a run, without a source."""
+    if method != "pgl":
+        return False
+    of_preset = PGLSettings.preset(preset or "default").source_free
+    changes = {"source_free": settings.get("source_free", of_preset)}
+    return PGLSettings().with_changes(changes).source_free
 
 
 def _check_paths(request: FitRequest, out: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,15 +23,33 @@ FEWEST_AGREE = 0.6
 LONGEST_CHAIN = 3  # adaptations without a new label from a person
 
 
-def kept_source(run: RunFolder) -> Kept:
-    """Return what a run kept of its source, or an `InputError` if that is nothing."""
+def kept_source(run: RunFolder, source_free: bool = False) -> Kept:
+    """Return what a run kept of its source, or an `InputError` if that is nothing.
+
+    If it is nothing, a `source_free` method gets targets of the run with labels of its model.
+    """
     kept = run.kept()
+    if kept is not None and kept.how == "none" and source_free:
+        return _labelled_by_model(run, kept)
     if kept is None or kept.how == "none":
         problem = "kept nothing of its source (--keep-source none)"
         if kept is None:
             problem = "kept nothing of its source: it is of 'osda demo' or an older release"
         raise InputError(f"{run.path}: {problem}; fit again with the source")
     return kept
+
+
+def _labelled_by_model(run: RunFolder, kept: Kept) -> Kept:
+    """Return kept targets as rows of their most probable class, without those called unknown."""
+    model = run.model()
+    p = model.predict_proba(kept.target)
+    nearest = p.argmax(axis=1)
+    rows = np.flatnonzero(nearest < len(model.classes_))
+    y = nearest[rows]
+    # The weights know every class: of one without a target, its most probable one stands for it.
+    missing = np.setdiff1d(np.arange(len(model.classes_)), y)
+    rows = np.concatenate([rows, p[:, missing].argmax(axis=0)])
+    return replace(kept, rows=kept.target[rows], y=np.concatenate([y, missing]))
 
 
 def keep_domains(

@@ -19,6 +19,7 @@ from opensetda.runs.kept import Kept
 from opensetda.runs.options import ARRAY, FitRequest, TableOptions
 from opensetda.system.files import in_shell, near
 from opensetda.usecases.corrections import marked_targets
+from opensetda.usecases.fit_request import is_source_free
 from opensetda.usecases.keeping import kept_source
 from opensetda.usecases.read_domains import (
     FitData,
@@ -67,7 +68,8 @@ def load_kept(
 ) -> FitData:
     """Read the source that a run kept, and a new target; `target` are rows that no file holds."""
     run = RunFolder.open(near(request.source))
-    kept = with_marks(run, kept_source(run), listener)
+    source_free = is_source_free(request.method, request.preset, request.settings)
+    kept = with_marks(run, kept_source(run, source_free), listener)
     rows, y = kept.source(request.seed)
     labels = np.array(kept.classes)[y]
     source = FeatureTable(rows, labels, None, run.feature_names(), run.path)
@@ -89,7 +91,11 @@ def load_kept(
             warnings=(),
         )
     data.inputs["source"]["identity"] = run.settings["identity"]
-    how = "drawn from the statistics" if kept.how == "statistics" else "kept"
+    how = {
+        "rows": "kept",
+        "statistics": "drawn from the statistics",
+        "none": "(of its target, labelled by its model)",
+    }[kept.how]
     note = f"source: {len(rows):,} rows {how} of {near(run.path)}, {kept.n_marked:,} of them marked"
     return replace(data, notes=(*data.notes, note), base=run, kept=kept, n_marked=kept.n_marked)
 

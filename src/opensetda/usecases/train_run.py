@@ -29,6 +29,7 @@ from opensetda.system.files import near
 from opensetda.system.memory import keep_freed_memory
 from opensetda.usecases import read_domains
 from opensetda.usecases.corrections import Corrections, read_corrections
+from opensetda.usecases.fit_request import is_source_free
 from opensetda.usecases.fit_rows import (
     FittedMethod,
     draw_sample,
@@ -152,6 +153,7 @@ def _learn(
     sample = _sample(request, data, listener)
     tuning = _tuning(run, data, listener) if request.images.finetune else None
     method = build_method(**request.method_arguments())
+    source_free = is_source_free(request.method, request.preset, request.settings)
     domains = read_rows_of(
         data.source, data.labels, data.target, request.unknown_label, sample, corrections
     )
@@ -164,6 +166,7 @@ def _learn(
             images=None if tuning is None else tuning.images,
             checkpoints=run.checkpoints,
             checked=None if corrections is None else corrections.checked,
+            earlier=data.base.model() if data.base is not None and source_free else None,
         )
         fitted = fit_method(method, domains, context, request.seed).naming(near(run.out))
     labels = None
