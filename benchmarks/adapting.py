@@ -347,7 +347,8 @@ def tables(figures: Figures) -> dict[str, str | None]:
     for suite, task in dict.fromkeys((key[1], key[2]) for key in keys):
         own = [figures.values.get(("source-free", suite, task, "pgl", how)) for how in SOURCE_FREE]
         lines.append([suite, task, *map(_number, own)])
-    found["adapting-source-free"] = markdown(["suite", "task", *SOURCE_FREE], lines)
+    if lines:
+        found["adapting-source-free"] = markdown(["suite", "task", *SOURCE_FREE], lines)
     return found
 
 

@@ -14,7 +14,6 @@ from opensetda.rows import IntArray
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from opensetda.methods.base import OpenSetClassifier
     from opensetda.share.audit import CheckedTargets
     from opensetda.share.report import OpennessReport
 
@@ -61,5 +60,5 @@ class FitContext(NamedTuple):
     images: TrainableImages | None = None  # behind the rows of X, to train their backbone
     checkpoints: CheckpointStore | None = None  # where steps are saved, and continued from
     checked: CheckedTargets | None = None  # by a person; an audit overrules the estimated share
-    earlier: OpenSetClassifier | None = None  # of the run that is adapted, to start from
     studied: OpennessReport | None = None  # the share, as an earlier fit to these targets found it
+    earlier: Any = None  # the fitted method of the run that is adapted, to start from
