@@ -34,12 +34,12 @@ def slow(monkeypatch):
 def test_a_stage_that_takes_a_while_is_named(workplace, capsys, impatient, slow):
     assert main(FIT) == 0
     lines = capsys.readouterr().err.splitlines()
-    assert len([line for line in lines if re.match(r"estimating .* s$", line)]) >= 3
+    assert len([line for line in lines if re.match(r"learning.* s$", line)]) >= 3
 
 
 def test_quiet_is_quiet(workplace, capsys, impatient, slow):
     assert main([*FIT, "--quiet"]) == 0
-    assert "estimating" not in capsys.readouterr().err
+    assert "learning" not in capsys.readouterr().err
 
 
 def test_the_seconds_are_those_that_were_waited(workplace, capsys, slow):
