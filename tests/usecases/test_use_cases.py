@@ -166,6 +166,18 @@ def test_wrong_input_leaves_nothing_behind(arrays, workplace, case):
     assert names_in(workplace) == before
 
 
+def test_a_fit_that_ends_between_check_and_lock_is_not_replaced(fitted, workplace, monkeypatch):
+    def other_ends_meanwhile(request, out):
+        (workplace / "run").rename(workplace / "new")
+
+    monkeypatch.setattr("opensetda.usecases.fit_run.check_request", other_ends_meanwhile)
+    before = (workplace / "run" / "settings.json").read_bytes()
+    with pytest.raises(InputError, match="exists already"):
+        fit("source.npz", "target.npz", "new", **MEANS)
+    assert (workplace / "new" / "settings.json").read_bytes() == before
+    assert "new.unfinished" not in names_in(workplace)
+
+
 def test_notes_are_logged_and_warnings_warned(arrays, workplace, caplog):
     source, target, _ = arrays
     with caplog.at_level(logging.INFO, "opensetda"), pytest.warns(UserWarning, match="uncertain"):

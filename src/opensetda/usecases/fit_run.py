@@ -111,6 +111,13 @@ def start(request: FitRequest, out: Path, arrays: Any, listener: RunListener | N
         check_destination(out, request.overwrite)
     check_request(request, out)
     run = UnfinishedRun.begin(workplace(out), request, request.overwrite)
+    try:
+        if is_first_process():
+            # Under the lock: another fit may have ended since the first look.
+            check_destination(out, request.overwrite)
+    except BaseException:
+        run.remove()
+        raise
     return carry_out(run, arrays, listener or RunListener())
 
 
